@@ -1,0 +1,15 @@
+//! A Segue session is an append-only log. This crate knows what its records say: their types, how a line is
+//! written and read, the fold of records into a conversation, what a model is sent, repair after a crash, the
+//! transcript as text. Pure functions: no I/O, no clock but the one that stamps new ids and times, no async.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+mod content;
+mod id;
+pub mod line;
+mod record;
+mod time;
+
+pub use content::{Block, Usage, text_of};
+pub use id::{BadId, BlobHash, CallId, PromptId, SessionId};
+pub use record::*;
+pub use time::Time;
