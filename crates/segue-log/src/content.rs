@@ -114,7 +114,10 @@ pub struct Usage {
 impl Usage {
     /// All tokens that the request put into the model's window.
     pub fn context(&self) -> u64 {
-        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write).saturating_add(self.output)
+        self.input
+            .saturating_add(self.cache_read)
+            .saturating_add(self.cache_write)
+            .saturating_add(self.output)
     }
 }
 

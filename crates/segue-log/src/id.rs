@@ -93,7 +93,9 @@ macro_rules! text_id {
             fn from_str(text: &str) -> Result<Self, BadId> {
                 let fits = !text.is_empty()
                     && text.len() <= $max
-                    && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':'))
+                    && text
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':'))
                     && !text.starts_with('.');
                 if fits { Ok(Self(text.to_owned())) } else { Err(BadId::new($kind, text)) }
             }
@@ -206,7 +208,14 @@ mod tests {
     fn ids_from_outside_are_checked() {
         let id = SessionId::mint();
         assert_eq!(id.to_string().parse::<SessionId>(), Ok(id));
-        for bad in ["", "../etc/passwd", "0190a8c0", &id.to_string().to_uppercase(), &format!("{id} "), "é".repeat(18).as_str()] {
+        for bad in [
+            "",
+            "../etc/passwd",
+            "0190a8c0",
+            &id.to_string().to_uppercase(),
+            &format!("{id} "),
+            "é".repeat(18).as_str(),
+        ] {
             assert!(bad.parse::<SessionId>().is_err(), "{bad:?}");
         }
         for bad in ["", "../x", ".hidden", "a/b", "a b", &"x".repeat(65)] {

@@ -3,13 +3,17 @@
 //! transcript as text. Pure functions: no I/O, no clock but the one that stamps new ids and times, no async.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+mod action;
 mod content;
 mod id;
 pub mod line;
+mod message;
 mod record;
 mod time;
 
+pub use action::{Action, ActionKind};
 pub use content::{Block, Usage, text_of};
 pub use id::{BadId, BlobHash, CallId, PromptId, SessionId};
+pub use message::{AssistantPart, Message, UserPart, is_note, note};
 pub use record::*;
 pub use time::Time;

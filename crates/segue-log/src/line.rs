@@ -111,8 +111,11 @@ fn seal(mut body: String) -> String {
 /// Checks a line's checksum and gives it back as text without its newline.
 fn open(line: &[u8]) -> Result<&str, BadLine> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let (body, suffix) =
-        line.len().checked_sub(CRC_SUFFIX).and_then(|at| line.split_at_checked(at)).ok_or(BadLine::NoChecksum)?;
+    let (body, suffix) = line
+        .len()
+        .checked_sub(CRC_SUFFIX)
+        .and_then(|at| line.split_at_checked(at))
+        .ok_or(BadLine::NoChecksum)?;
     let crc = suffix
         .strip_prefix(br#","crc":""#)
         .and_then(|rest| rest.strip_suffix(br#""}"#))
@@ -139,10 +142,7 @@ struct Line<'a> {
 
 /// Reads a record's line, with or without its newline. `load` fetches the blobs it names; what cannot be
 /// fetched, or does not have its name's hash, is shown as lost content.
-pub fn decode(
-    line: &[u8],
-    load: &mut dyn FnMut(&BlobHash) -> Option<Vec<u8>>,
-) -> Result<Record, BadLine> {
+pub fn decode(line: &[u8], load: &mut dyn FnMut(&BlobHash) -> Option<Vec<u8>>) -> Result<Record, BadLine> {
     let not_a_record = |error: serde_json::Error| BadLine::NotARecord(error.to_string());
     let parsed: Line<'_> = serde_json::from_str(open(line)?).map_err(not_a_record)?;
     let event = if parsed.blobs.is_empty() {
@@ -222,7 +222,10 @@ mod tests {
         for wrong in [None, Some(b"[]".to_vec())] {
             let record = decode(encoded.line.as_bytes(), &mut |_| wrong.clone()).unwrap();
             let Event::PromptQueued(data) = record.event else { panic!("still a prompt") };
-            assert_eq!(data.content, vec![Block::text(format!("[content lost: blob {hash} is missing or damaged]"))]);
+            assert_eq!(
+                data.content,
+                vec![Block::text(format!("[content lost: blob {hash} is missing or damaged]"))]
+            );
         }
     }
 
@@ -251,7 +254,8 @@ mod tests {
 
     #[test]
     fn headers_round_trip_and_newer_ones_can_be_read() {
-        let header = Header { segue: 1, id: SessionId::mint(), created: time(), cwd: "/a b".into(), parent: None };
+        let header =
+            Header { segue: 1, id: SessionId::mint(), created: time(), cwd: "/a b".into(), parent: None };
         let line = encode_header(&header);
         assert_eq!(decode_header(line.as_bytes()), Ok(header.clone()));
         let newer = encode_header(&Header { segue: 9, ..header });

@@ -1,1 +1,10 @@
-//! Placeholder.
+//! Language models: one trait, Anthropic Messages and OpenAI Chat Completions over HTTP, and `practice`, which needs
+//! neither key nor network. The crate reads no environment: the launcher hands it keys and addresses.
+//!
+//! *Invariant:* an adapter sends nothing before its `stream` is called, and retries nothing by itself.
+
+mod error;
+mod model;
+
+pub use error::{ModelError, Secret};
+pub use model::*;

@@ -50,7 +50,9 @@ pub enum StoreError {
         what: String,
     },
     /// The log was written by a newer version.
-    #[error("session {id} was written by a newer segue (format {format}); it can be read but not continued by this one")]
+    #[error(
+        "session {id} was written by a newer segue (format {format}); it can be read but not continued by this one"
+    )]
     Newer {
         /// The session.
         id: SessionId,

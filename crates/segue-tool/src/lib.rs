@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Tools an agent can call: the trait, the built-in tools, MCP servers, the command sandbox. The crate knows nothing of
+//! sessions: a [`ToolContext`] carries what a call needs of the one it belongs to.
+//!
+//! *Invariant:* a body is entered only through [`Tool::run`]; everything before it (checking input, saying what it will
+//! do, working out what to expect) has no effect on the world.
+
+mod tool;
+
+pub use tool::*;
