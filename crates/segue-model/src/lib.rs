@@ -5,6 +5,8 @@
 
 mod error;
 mod model;
+mod practice;
 
 pub use error::{ModelError, Secret};
 pub use model::*;
+pub use practice::Practice;
