@@ -69,6 +69,8 @@ pub struct ToolContext {
     pub scope: Scope,
     /// True if permission was given for this very action: it may leave the working folder, and its command runs without the sandbox.
     pub permitted: bool,
+    /// What [`Tool::expect`] gave for this call, as its `tool/call` record holds it. None inside another call.
+    pub expect: Option<Expect>,
     /// Ends the call.
     pub cancel: CancellationToken,
     /// The rest of the session, as far as tools need it.
