@@ -5,15 +5,24 @@
 
 mod action;
 mod content;
+mod conversation;
+mod history;
 mod id;
 pub mod line;
 mod message;
 mod record;
+mod repair;
+mod text;
 mod time;
+mod transcript;
 
 pub use action::{Action, ActionKind};
 pub use content::{Block, Usage, text_of};
+pub use conversation::{Call, Conversation, Prompt, PromptPlace, Said, Settings, Step, Turn};
 pub use id::{BadId, BlobHash, CallId, PromptId, SessionId};
 pub use message::{AssistantPart, Message, UserPart, is_note, note};
 pub use record::*;
+pub use repair::{Evidence, Finding, RepairOutcome, repair, repair_summary};
+pub use text::{strip_controls, title_of, visible_controls};
 pub use time::Time;
+pub use transcript::{TranscriptOptions, transcript};
