@@ -3,10 +3,12 @@
 //!
 //! *Invariant:* an adapter sends nothing before its `stream` is called, and retries nothing by itself.
 
+mod assemble;
 mod error;
 mod model;
 mod practice;
 
+pub use assemble::{Assembled, Assembler};
 pub use error::{ModelError, Secret};
 pub use model::*;
 pub use practice::Practice;
