@@ -323,7 +323,7 @@ impl Conversation {
                 if let Some(call) = self.call_mut(&data.call_id) {
                     call.decided = Some(data.outcome);
                 }
-                if data.outcome == PermissionOutcome::AllowSession
+                if matches!(data.outcome, PermissionOutcome::AllowSession | PermissionOutcome::AllowFolder)
                     && let Some(rule) = &data.rule
                 {
                     self.session_rules.push(rule.clone());

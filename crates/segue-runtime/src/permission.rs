@@ -318,6 +318,28 @@ pub struct Answer {
     pub by: String,
 }
 
+/// What came of asking whether a call may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permit {
+    /// It may.
+    Allowed {
+        /// The rule, the level or the person that lets it.
+        by: String,
+    },
+    /// It may not.
+    Denied {
+        /// Why, in words for the model.
+        why: String,
+    },
+    /// The turn was cancelled while a person was asked.
+    Cancelled,
+    /// The question or its answer could not be stored, so it does not count.
+    NotStored {
+        /// Why.
+        why: String,
+    },
+}
+
 /// Whoever can put a question to a person.
 #[async_trait]
 pub trait Asker: Send + Sync {

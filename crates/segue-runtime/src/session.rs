@@ -1,0 +1,378 @@
+//! A handle on one open session. Every surface is a thin translation of these calls.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use segue_log::{
+    Block, CallId, CallSettled, Conversation, EndReason, PromptFor, PromptId, PromptPlace, PromptQueued,
+    PromptRemoved, Record, Seq, SessionConfig, SessionId, SessionTitle, Settlement, TurnEnd, code,
+};
+use tokio::sync::{broadcast, oneshot};
+
+use crate::core::Core;
+use crate::error::{Result, RuntimeError};
+use crate::permission::{Answer, Level};
+use crate::runner::can_be_finished;
+use crate::update::Update;
+
+/// An open session. Clones are handles on the same one.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) core: Arc<Core>,
+}
+
+/// A prompt to be accepted.
+#[derive(Debug, Clone)]
+pub struct NewPrompt {
+    /// The client's own id, for the life of the session; none has one minted.
+    pub id: Option<PromptId>,
+    /// What it says.
+    pub content: Vec<Block>,
+    /// The surface.
+    pub source: String,
+    /// A turn of its own, or the running one.
+    pub target: PromptFor,
+}
+
+/// A prompt that was accepted: it is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its id.
+    pub prompt_id: PromptId,
+    /// True if it had been accepted before.
+    pub again: bool,
+}
+
+/// How a prompt's turn ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The turn that claimed it.
+    pub turn: u64,
+    /// The turn's end.
+    pub end: TurnEnd,
+    /// If the end could not be made durable: why.
+    pub not_stored: Option<String>,
+}
+
+/// Settings to change; absent ones stay.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// The model, as provider/name.
+    pub model: Option<String>,
+    /// The permission level.
+    pub permissions: Option<Level>,
+    /// The working folder.
+    pub cwd: Option<PathBuf>,
+    /// The title.
+    pub title: Option<String>,
+    /// Who changes them.
+    pub by: String,
+}
+
+impl Session {
+    /// The session's id.
+    pub fn id(&self) -> SessionId {
+        self.core.id
+    }
+
+    /// Reads the conversation. `read` must be quick: it holds the session.
+    pub fn conversation<R>(&self, read: impl FnOnce(&Conversation) -> R) -> R {
+        read(&self.core.state().conversation)
+    }
+
+    /// Accepts a prompt and runs the queue. The prompt is durable when this returns; an id that the session has
+    /// already, with the same content, starts nothing new.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NotStored`] if it could not be made durable: it does not count, and its id is free.
+    pub async fn prompt(&self, prompt: NewPrompt) -> Result<Accepted> {
+        let accepted = self.queue(prompt).await?;
+        self.core.start_runner();
+        Ok(accepted)
+    }
+
+    /// Accepts a prompt without running anything.
+    pub async fn queue(&self, prompt: NewPrompt) -> Result<Accepted> {
+        if prompt.content.iter().all(|block| block.as_text().is_some_and(|text| text.trim().is_empty())) {
+            return Err(RuntimeError::EmptyPrompt);
+        }
+        self.must_be_open()?;
+        let prompt_id = prompt.id.unwrap_or_else(PromptId::mint);
+        let known = self.conversation(|conversation| {
+            conversation.prompt(&prompt_id).map(|held| held.content() == prompt.content)
+        });
+        match known {
+            Some(false) => return Err(RuntimeError::PromptConflict(prompt_id)),
+            Some(true) => {
+                let stored = self.core.sync().await;
+                // The first one may have been taken out again because it could not be stored.
+                if self.conversation(|conversation| conversation.prompt(&prompt_id).is_some()) {
+                    stored.map_err(|source| RuntimeError::NotStored { what: "the prompt", source })?;
+                    return Ok(Accepted { prompt_id, again: true });
+                }
+            }
+            None => {}
+        }
+        let queued = PromptQueued {
+            prompt_id: prompt_id.clone(),
+            content: prompt.content,
+            source: prompt.source,
+            target: prompt.target,
+        };
+        self.core.accept("the prompt", queued.into()).await?;
+        Ok(Accepted { prompt_id, again: false })
+    }
+
+    /// Takes a prompt back that no turn has claimed.
+    pub async fn unqueue(&self, prompt_id: &PromptId, by: &str) -> Result<()> {
+        let waits = self.conversation(|conversation| conversation.queue().any(|(id, _)| id == prompt_id));
+        if !waits {
+            return Err(RuntimeError::NotQueued(prompt_id.clone()));
+        }
+        let removed = PromptRemoved { prompt_id: prompt_id.clone(), by: by.to_owned() };
+        self.core.accept("the removal", removed.into()).await?;
+        Ok(())
+    }
+
+    /// Takes up the turn that was interrupted, without a made-up prompt, then runs the queue. Gives the number of the
+    /// turn that goes on with it.
+    pub async fn finish(&self) -> Result<u64> {
+        self.must_be_open()?;
+        let turn = {
+            let mut state = self.core.state();
+            let Some(last) = state.conversation.turns().last() else {
+                return Err(RuntimeError::NothingToFinish);
+            };
+            if last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason)) {
+                return Err(RuntimeError::NothingToFinish);
+            }
+            let turn = last.number + 1;
+            state.finish_wanted = true;
+            turn
+        };
+        self.core.start_runner();
+        Ok(turn)
+    }
+
+    /// Runs the queue as it stands.
+    pub fn run_queue(&self) {
+        self.core.start_runner();
+    }
+
+    /// Cancels the running turn and waits for its real end. Does nothing between turns.
+    pub async fn cancel(&self) {
+        let running =
+            self.core.state().running.as_ref().map(|running| (running.turn, running.cancel.clone()));
+        if let Some((turn, cancel)) = running {
+            cancel.cancel();
+            self.core
+                .wait_for(|state| {
+                    state.running.as_ref().is_none_or(|running| running.turn != turn).then_some(())
+                })
+                .await;
+        }
+    }
+
+    /// Answers a permission question. The answer is durable before it counts.
+    pub async fn answer(&self, call_id: &CallId, answer: Answer) -> Result<()> {
+        self.core.answer(call_id, answer).await
+    }
+
+    /// A person's word on a call whose outcome is unknown. Runs nothing.
+    pub async fn settle(&self, call_id: &CallId, how: Settlement, note: &str, by: &str) -> Result<()> {
+        self.must_be_open()?;
+        let settled = self.conversation(|conversation| {
+            let Some(call) = conversation.call(call_id) else {
+                return Err(RuntimeError::NoSuchCall { session: self.id(), call: call_id.clone() });
+            };
+            let state = match call.result() {
+                None => "it has no result yet".to_owned(),
+                Some(result) if result.code.as_deref() == Some(code::OUTCOME_UNKNOWN) => {
+                    return Ok(CallSettled {
+                        turn: call.turn,
+                        step: call.step,
+                        call_id: call_id.clone(),
+                        how,
+                        note: note.to_owned(),
+                        by: by.to_owned(),
+                    });
+                }
+                Some(result) => match &result.code {
+                    Some(code) => format!("it failed with {code}"),
+                    None => "it succeeded".to_owned(),
+                },
+            };
+            Err(RuntimeError::NothingToSettle { call: call_id.clone(), state })
+        })?;
+        self.core.accept("the settlement", settled.into()).await?;
+        Ok(())
+    }
+
+    /// Replaces the past by a summary for the model, now or after the running step. True if it did.
+    pub async fn compact(&self) -> Result<bool> {
+        self.must_be_open()?;
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut state = self.core.state();
+            state.compaction_wanted = true;
+            state.compaction_waiters.push(sender);
+        }
+        self.core.start_runner();
+        receiver.await.unwrap_or(Err(RuntimeError::Closed(self.id())))
+    }
+
+    /// Changes settings; durable when this returns.
+    pub async fn configure(&self, change: Change) -> Result<()> {
+        self.must_be_open()?;
+        if let Some(title) = change.title {
+            let title = SessionTitle { title: segue_log::title_of(&title), by: change.by.clone() };
+            self.core.accept("the title", title.into()).await?;
+        }
+        if change.model.is_none() && change.permissions.is_none() && change.cwd.is_none() {
+            return Ok(());
+        }
+        let config = SessionConfig {
+            agent: None,
+            model: change.model,
+            permissions: change.permissions.map(|level| level.to_string()),
+            cwd: change.cwd,
+            by: change.by,
+        };
+        self.core.accept("the setting", config.into()).await?;
+        if let Some(level) = change.permissions {
+            self.core.state().level = level;
+        }
+        let conversation = self.core.state().conversation.clone();
+        self.core.driver.configure(&conversation).await
+    }
+
+    /// Waits for the end of a prompt's turn; none if the prompt was taken back.
+    pub async fn wait(&self, prompt_id: &PromptId) -> Option<Outcome> {
+        let turn = self
+            .core
+            .wait_for(|state| match state.conversation.prompt(prompt_id).map(|prompt| prompt.place) {
+                Some(PromptPlace::Claimed { turn }) => Some(Some(turn)),
+                Some(PromptPlace::Queued) if !state.is_closed => None,
+                _ => Some(None),
+            })
+            .await?;
+        self.wait_turn(turn).await
+    }
+
+    /// Waits for the end of a turn; none if the session closes before it.
+    pub async fn wait_turn(&self, turn: u64) -> Option<Outcome> {
+        self.core
+            .wait_for(|state| {
+                if let Some((ended, why)) = state.unstored_ends.get(&turn) {
+                    let held = state.conversation.turn(turn);
+                    let end = TurnEnd {
+                        turn,
+                        reason: ended.reason,
+                        code: ended.code.clone(),
+                        message: ended.message.clone(),
+                        title: state.conversation.title(),
+                        turns: turn,
+                        usage: held.map(|held| held.usage()).unwrap_or_default(),
+                    };
+                    return Some(Some(Outcome { turn, end, not_stored: Some(why.clone()) }));
+                }
+                match state.conversation.turn(turn).and_then(|held| held.end.as_ref()) {
+                    Some((seq, end)) if *seq <= state.published => {
+                        Some(Some(Outcome { turn, end: end.clone(), not_stored: None }))
+                    }
+                    _ if state.is_closed => Some(None),
+                    _ => None,
+                }
+            })
+            .await
+    }
+
+    /// Waits until nothing runs and nothing can: the queue is empty, or the store fails.
+    pub async fn wait_idle(&self) {
+        self.core.wait_for(|state| (!state.has_runner && state.running.is_none()).then_some(())).await;
+    }
+
+    /// The answer that a turn gave: the text of its last message that has any.
+    pub fn answer_text(&self, turn: u64) -> String {
+        self.conversation(|conversation| {
+            let messages = conversation
+                .turn(turn)
+                .into_iter()
+                .flat_map(|turn| &turn.steps)
+                .flat_map(|step| &step.messages);
+            let texts = messages.filter_map(|said| Some(segue_log::text_of(&said.message()?.content)));
+            texts.filter(|text| !text.is_empty()).last().unwrap_or_default()
+        })
+    }
+
+    /// Everything from record `from` on (1 is the first): durable records in order, then live.
+    pub fn subscribe(&self, from: Seq) -> Subscription {
+        let next = from.max(1);
+        let (backlog, live) = self.core.subscribe_at(|state| backlog(&state.records, next, state.published));
+        Subscription { core: self.core.clone(), next, backlog, live }
+    }
+
+    /// Ends the session in order: the running turn is cancelled and ends in the log, what is in memory is stored, the
+    /// lease is given back.
+    pub async fn close(&self) -> Result<()> {
+        self.core.state().is_closed = true;
+        self.cancel().await;
+        self.core.tell_change();
+        self.wait_idle().await;
+        self.core.driver.close().await;
+        let stored = self.core.sync().await;
+        self.core.writer.close().await?;
+        Ok(stored?)
+    }
+
+    fn must_be_open(&self) -> Result<()> {
+        if self.core.state().is_closed { Err(RuntimeError::Closed(self.id())) } else { Ok(()) }
+    }
+}
+
+impl Outcome {
+    /// The reason as the command line and the APIs tell it: a turn whose end is not on disk has failed.
+    pub fn reason(&self) -> EndReason {
+        if self.not_stored.is_some() { EndReason::Failed } else { self.end.reason }
+    }
+}
+
+fn backlog(records: &[Arc<Record>], from: Seq, to: Seq) -> VecDeque<Arc<Record>> {
+    let start = records.partition_point(|record| record.seq < from);
+    let end = records.partition_point(|record| record.seq <= to);
+    records.get(start..end).unwrap_or_default().iter().cloned().collect()
+}
+
+/// A reader of one session. A slow one loses live pieces, never records.
+pub struct Subscription {
+    core: Arc<Core>,
+    next: Seq,
+    backlog: VecDeque<Arc<Record>>,
+    live: broadcast::Receiver<Update>,
+}
+
+impl Subscription {
+    /// The next thing that happens; none once the session is gone.
+    pub async fn next(&mut self) -> Option<Update> {
+        loop {
+            if let Some(record) = self.backlog.pop_front() {
+                self.next = record.seq + 1;
+                return Some(Update::Record(record));
+            }
+            match self.live.recv().await {
+                Ok(Update::Record(record)) if record.seq < self.next => {}
+                Ok(Update::Record(record)) => {
+                    self.next = record.seq + 1;
+                    return Some(Update::Record(record));
+                }
+                Ok(update) => return Some(update),
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    let state = self.core.state();
+                    self.backlog = backlog(&state.records, self.next, state.published);
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}
