@@ -302,7 +302,7 @@ impl Session {
                 .flat_map(|turn| &turn.steps)
                 .flat_map(|step| &step.messages);
             let texts = messages.filter_map(|said| Some(segue_log::text_of(&said.message()?.content)));
-            texts.filter(|text| !text.is_empty()).last().unwrap_or_default()
+            texts.filter(|text| !text.is_empty()).fold(String::new(), |_, text| text)
         })
     }
 
