@@ -4,6 +4,16 @@
 //! *Invariant:* a body is entered only through [`Tool::run`]; everything before it (checking input, saying what it will
 //! do, working out what to expect) has no effect on the world.
 
+mod builtin;
+mod limit;
+pub mod mcp;
+mod path;
+mod process;
+mod registry;
+pub mod sandbox;
 mod tool;
 
+pub use builtin::{BuiltinOptions, builtin_tools, has_shell_syntax};
+pub use limit::{KEEP_LIMIT, RESULT_LIMIT, fit};
+pub use registry::{Registry, Spec};
 pub use tool::*;

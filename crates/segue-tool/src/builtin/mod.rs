@@ -1,0 +1,71 @@
+//! The tools that come with Segue.
+
+mod bash;
+mod diff;
+mod edit;
+mod file;
+mod read;
+mod write;
+
+use std::sync::Arc;
+
+use segue_log::{Action, ActionKind, code};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use bash::has_shell_syntax;
+
+use crate::sandbox::Sandbox;
+use crate::tool::{Failure, Tool};
+
+/// How the built-in tools work.
+#[derive(Debug, Clone, Default)]
+pub struct BuiltinOptions {
+    /// Holds commands that nobody gave permission for; none runs them as they are.
+    pub sandbox: Option<Sandbox>,
+    /// Environment variables that commands do not get, such as those with a provider's key: what a command prints
+    /// ends in the log.
+    pub hidden_env: Vec<String>,
+}
+
+/// The built-in tools: `read`, `write`, `edit`, `bash`, `glob`, `grep`, `list` and `todo`.
+pub fn builtin_tools(options: BuiltinOptions) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(read::Read::new()),
+        Arc::new(write::Write::new()),
+        Arc::new(edit::Edit::new()),
+        Arc::new(bash::Bash::new(options)),
+    ]
+}
+
+/// A tool's arguments as its own type.
+fn parse<T: DeserializeOwned>(input: Value) -> Result<T, Failure> {
+    serde_json::from_value(input).map_err(|error| Failure {
+        code: code::INVALID_INPUT.to_owned(),
+        message: format!("the arguments do not fit: {error}"),
+    })
+}
+
+/// The action of a call whose arguments lead nowhere: it will fail without an effect, and until then counts as the worst.
+fn no_place(tool: &str, input: &Value) -> Action {
+    Action {
+        kind: ActionKind::WriteOutside,
+        subject: String::new(),
+        shown: format!("{tool} {input}"),
+        rule: format!("{tool}()"),
+    }
+}
+
+/// The action of a reading call whose arguments lead nowhere.
+fn unread(tool: &str, input: &Value) -> Action {
+    Action { kind: ActionKind::ReadOutside, ..no_place(tool, input) }
+}
+
+/// The one of `names` that is most like `wrong`, if it is at all.
+pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
+        .filter(|(distance, name)| *distance <= name.chars().count().max(3) / 3)
+        .min()
+        .map(|(_, name)| name)
+}
