@@ -1,1 +1,6 @@
-//! Placeholder.
+//! For Segue's own tests: a model server that real clients can talk to, and what it takes to break things on purpose.
+
+pub mod model_server;
+pub mod provider_check;
+
+pub use model_server::{ModelServer, Recorded, Reply, Wire};

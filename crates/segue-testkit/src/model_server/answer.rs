@@ -1,0 +1,90 @@
+//! What the server says without a script: it knows nothing but the request.
+
+use serde_json::Value;
+
+use super::{Recorded, Reply};
+
+/// Repeats the results that the request ends with; else obeys the last prompt: calls the tools that its lines
+/// `use TOOL {json}` name, tells the number that it asks for, or repeats it.
+pub(super) fn answer(request: &Recorded) -> Reply {
+    let messages = request.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let results = last_results(messages);
+    if !results.is_empty() {
+        let shown: Vec<String> = results.iter().map(|text| text.chars().take(200).collect()).collect();
+        return Reply::text(format!("Results: {}", shown.join(" | ")));
+    }
+    let said: Vec<String> =
+        messages.iter().filter(|message| message["role"] == "user").flat_map(texts).collect();
+    let last =
+        said.iter().rev().map(|text| without_notes(text)).find(|text| !text.is_empty()).unwrap_or_default();
+    let calls: Vec<(&str, Value)> = last.lines().filter_map(call).collect();
+    if !calls.is_empty() {
+        return calls.into_iter().fold(Reply::new(), |reply, (tool, input)| reply.and_call(tool, input));
+    }
+    if last.contains("what number") {
+        let number = said.iter().rev().find_map(|text| remembered(text));
+        return Reply::text(match number {
+            Some(number) => format!("The number is {number}."),
+            None => "I know no number.".to_owned(),
+        });
+    }
+    match remembered(&last) {
+        Some(number) => Reply::text(format!("Noted: {number}.")),
+        None => Reply::text(format!("You said: {last}")),
+    }
+}
+
+/// The results after the last words of the model, unless a prompt follows them.
+fn last_results(messages: &[Value]) -> Vec<String> {
+    let said = messages.iter().rposition(|message| message["role"] == "assistant").map_or(0, |at| at + 1);
+    let mut results = Vec::new();
+    for message in messages.get(said..).unwrap_or_default() {
+        if message["role"] == "tool" {
+            results.push(message["content"].as_str().unwrap_or_default().to_owned());
+            continue;
+        }
+        for block in
+            message["content"].as_array().into_iter().flatten().filter(|b| b["type"] == "tool_result")
+        {
+            results.push(texts(block).join("\n"));
+        }
+        if texts(message).iter().any(|text| !without_notes(text).is_empty()) {
+            return Vec::new();
+        }
+    }
+    results
+}
+
+/// The texts of a message or a result, be its content a string or a list.
+fn texts(message: &Value) -> Vec<String> {
+    match &message["content"] {
+        Value::String(text) => vec![text.clone()],
+        content => {
+            let blocks = content.as_array().into_iter().flatten();
+            blocks.filter_map(|block| block["text"].as_str().map(str::to_owned)).collect()
+        }
+    }
+}
+
+/// What is left of a text without the notes that Segue put into it or beside it.
+fn without_notes(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("<segue-note>") {
+        out.push_str(before);
+        rest = after.split_once("</segue-note>").map_or("", |(_, after)| after);
+    }
+    out.push_str(rest);
+    out.trim().to_owned()
+}
+
+fn call(line: &str) -> Option<(&str, Value)> {
+    let (tool, input) = line.trim().strip_prefix("use ")?.split_once(' ')?;
+    Some((tool, serde_json::from_str(input).ok()?))
+}
+
+fn remembered(text: &str) -> Option<String> {
+    let (_, after) = text.rsplit_once("remember the number ")?;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    (!digits.is_empty()).then_some(digits)
+}
