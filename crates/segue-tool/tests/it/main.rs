@@ -1,0 +1,3 @@
+//! The tools against real files, processes and sockets.
+
+mod mcp;
