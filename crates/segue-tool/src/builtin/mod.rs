@@ -4,7 +4,12 @@ mod bash;
 mod diff;
 mod edit;
 mod file;
+mod glob;
+mod grep;
+mod list;
 mod read;
+mod todo;
+mod walk;
 mod write;
 
 use std::sync::Arc;
@@ -35,6 +40,10 @@ pub fn builtin_tools(options: BuiltinOptions) -> Vec<Arc<dyn Tool>> {
         Arc::new(write::Write::new()),
         Arc::new(edit::Edit::new()),
         Arc::new(bash::Bash::new(options)),
+        Arc::new(glob::Glob::new()),
+        Arc::new(grep::Grep::new()),
+        Arc::new(list::List::new()),
+        Arc::new(todo::Todo::new()),
     ]
 }
 

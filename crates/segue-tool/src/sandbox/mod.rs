@@ -6,6 +6,9 @@
 mod bubblewrap;
 #[cfg(target_os = "linux")]
 mod landlock;
+#[cfg(not(target_os = "linux"))]
+#[path = "elsewhere.rs"]
+mod landlock;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-#[cfg(target_os = "linux")]
-pub use landlock::restrict_and_exec;
+pub use landlock::{RestrictError, restrict_and_exec};
 
 /// The launcher's hidden subcommand that hands its other arguments to [`restrict_and_exec`].
 pub const SUBCOMMAND: &str = "sandbox-exec";
