@@ -168,9 +168,12 @@ impl Core {
 
     /// Makes everything appended so far durable and shows it. Runs to its end even if the caller goes away.
     pub(crate) async fn sync(self: &Arc<Self>) -> Result<(), StoreError> {
-        let last = self.state().conversation.last();
-        if self.writer.durable() >= last {
-            return Ok(());
+        {
+            let state = self.state();
+            // After a failure the writer has to show that it can sync, whether or not there is anything new.
+            if !state.is_failing && self.writer.durable() >= state.conversation.last() {
+                return Ok(());
+            }
         }
         let core = self.clone();
         let task = tokio::spawn(async move {
