@@ -13,6 +13,23 @@ pub struct Action {
     pub rule: String,
 }
 
+/// The rule that matches exactly one subject: `*`, `?` and `\\` in it, which have a meaning in rules, stand for themselves.
+pub fn literal_rule(tool: &str, subject: &str) -> String {
+    format!("{tool}({})", escape_rule(subject))
+}
+
+/// A text as it stands in the pattern of a rule that means it literally.
+pub fn escape_rule(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// What kind of thing a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionKind {

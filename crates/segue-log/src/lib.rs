@@ -16,7 +16,7 @@ mod text;
 mod time;
 mod transcript;
 
-pub use action::{Action, ActionKind};
+pub use action::{Action, ActionKind, escape_rule, literal_rule};
 pub use content::{Block, Usage, text_of};
 pub use conversation::{Call, Conversation, Prompt, PromptPlace, Said, Settings, Step, Turn};
 pub use id::{BadId, BlobHash, CallId, PromptId, SessionId};

@@ -94,7 +94,7 @@ const FILE_TOOLS: [&str; 6] = ["read", "write", "edit", "list", "glob", "grep"];
 /// `*` stands for any text and `?` for one character, in the name and in the pattern; `\*`, `\?` and `\\` stand for
 /// themselves. What the pattern is held against depends on the action:
 ///
-/// - a **command**: a rule without wildcards matches the whole command as it stands. Otherwise every simple command of
+/// - a **command**: a rule that says the whole command as it stands matches it. Otherwise every simple command of
 ///   it must be allowed by itself, with no substitution or redirection anywhere; a last ` *` may also stand for no
 ///   arguments at all. A deny rule matches if any part of the command does.
 /// - a **path**: relative to the working folder, or absolute. `*` stays within one name, `**` crosses folders. A path
@@ -113,7 +113,7 @@ pub struct Rule {
 impl Rule {
     /// The rule that allows exactly one subject: wildcards in it stand for themselves.
     pub fn literal(tool: &str, subject: &str) -> Result<Self, BadRule> {
-        format!("{tool}({})", Pattern::escape(subject)).parse()
+        segue_log::literal_rule(tool, subject).parse()
     }
 
     fn names(&self, tool: &str) -> bool {
@@ -141,8 +141,7 @@ impl Rule {
     }
 
     fn allows_whole_command(&self, tool: &str, text: &str) -> bool {
-        self.names(tool)
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.literal().as_deref() == Some(text))
+        self.names(tool) && self.pattern.as_ref().is_none_or(|pattern| pattern.says(text))
     }
 
     fn denies(&self, tool: &str, action: &Action) -> bool {

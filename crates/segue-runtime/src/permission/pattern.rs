@@ -14,6 +14,7 @@ enum Token {
 /// A text with wildcards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
+    text: String,
     tokens: Vec<Token>,
 }
 
@@ -29,30 +30,13 @@ impl Pattern {
                 c => Token::Literal(c),
             });
         }
-        Self { tokens }
+        Self { text: text.to_owned(), tokens }
     }
 
-    /// The pattern that matches `text` and nothing else.
-    pub(super) fn escape(text: &str) -> String {
-        let mut out = String::with_capacity(text.len());
-        for c in text.chars() {
-            if matches!(c, '*' | '?' | '\\') {
-                out.push('\\');
-            }
-            out.push(c);
-        }
-        out
-    }
-
-    /// The only text that it matches, if it has no wildcard.
-    pub(super) fn literal(&self) -> Option<String> {
-        self.tokens
-            .iter()
-            .map(|token| match token {
-                Token::Literal(c) => Some(*c),
-                Token::One | Token::Any => None,
-            })
-            .collect()
+    /// True if it says this very text: it has no wildcard that could mean another, or is spelt the same.
+    pub(super) fn says(&self, text: &str) -> bool {
+        let is_literal = !self.tokens.iter().any(|token| matches!(token, Token::One | Token::Any));
+        self.text == text || (is_literal && self.matches(text))
     }
 
     pub(super) fn matches(&self, text: &str) -> bool {

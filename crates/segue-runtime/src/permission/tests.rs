@@ -149,6 +149,8 @@ fn an_allow_rule_matches_only_what_is_certainly_meant() {
         // A rule without wildcards is the whole command, whatever is in it.
         (&["bash(cargo x 2>&1 | tail)"], "cargo x 2>&1 | tail", true),
         (&["bash(echo (a))"], "echo (a)", true),
+        (&["bash(cat *.c > all)"], "cat *.c > all", true),
+        (&["bash(cat *.c > all)"], "cat a.c > all", false),
         (&["bash(cargo x 2>&1)"], "cargo x 2>&1; rm", false),
     ];
     for (allow, command, expected) in table {
