@@ -281,7 +281,12 @@ impl Session {
                     Some((seq, end)) if *seq <= state.published => {
                         Some(Some(Outcome { turn, end: end.clone(), not_stored: None }))
                     }
-                    _ if state.is_closed => Some(None),
+                    // A turn that is being cancelled by the close still has its real end to come.
+                    _ if state.is_closed
+                        && state.running.as_ref().is_none_or(|running| running.turn != turn) =>
+                    {
+                        Some(None)
+                    }
                     _ => None,
                 }
             })
