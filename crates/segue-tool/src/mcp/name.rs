@@ -35,8 +35,8 @@ mod tests {
             ("d", "größe", "mcp__d__gr__e".to_owned()),
             ("d", "", "mcp__d__".to_owned()),
             ("d", &long[..56], format!("mcp__d__{}", "a".repeat(56))),
-            ("d", &long[..57], format!("mcp__d__{}_a1ab5d09", "a".repeat(47))),
-            ("d", &long, format!("mcp__d__{}_b79ea2c1", "a".repeat(47))),
+            ("d", &long[..57], format!("mcp__d__{}_9c6ff0b6", "a".repeat(47))),
+            ("d", &long, format!("mcp__d__{}_89ec0001", "a".repeat(47))),
         ];
         for (server, tool, expected) in table {
             let name = offered(server, tool);
