@@ -63,12 +63,12 @@ impl Place {
     pub fn folder_rule(&self, tool: &str) -> String {
         match Path::new(&self.shown).parent() {
             Some(folder) if folder.parent().is_some() && !folder.as_os_str().is_empty() => {
-                format!("{tool}({}/**)", folder.display())
+                format!("{tool}({}/**)", segue_log::escape_rule(&folder.to_string_lossy()))
             }
             Some(folder) if !folder.as_os_str().is_empty() && folder.is_relative() => {
-                format!("{tool}({}/**)", folder.display())
+                format!("{tool}({}/**)", segue_log::escape_rule(&folder.to_string_lossy()))
             }
-            _ => format!("{tool}({})", self.shown),
+            _ => segue_log::literal_rule(tool, &self.shown),
         }
     }
 }
@@ -151,6 +151,8 @@ mod tests {
             ("a.rs", "edit(a.rs)"),
             ("/etc/passwd", "edit(/etc/**)"),
             ("/passwd", "edit(/passwd)"),
+            ("what?", r"edit(what\?)"),
+            ("a*b/c", r"edit(a\*b/**)"),
         ] {
             let place = Place { path: PathBuf::new(), shown: shown.to_owned(), inside: true };
             assert_eq!(place.folder_rule("edit"), rule);

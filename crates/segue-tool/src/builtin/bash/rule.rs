@@ -77,7 +77,7 @@ fn assigns(command: &str) -> bool {
 /// `bash(cargo test *)` for a plain command whose first words say what it does; else the very command.
 pub(super) fn rule(command: &str) -> String {
     let command = command.trim();
-    let exact = || format!("bash({command})");
+    let exact = || segue_log::literal_rule("bash", command);
     if has_shell_syntax(command) {
         return exact();
     }
@@ -111,6 +111,8 @@ mod tests {
             ("cat a > b", "bash(cat a > b)"),
             ("ls $(rm x)", "bash(ls $(rm x))"),
             ("ls\nrm x", "bash(ls\nrm x)"),
+            ("rm *.o", r"bash(rm \*.o)"),
+            (r"sed s/a\.b/c/ x?", r"bash(sed s/a\\.b/c/ x\?)"),
             ("PAGER=evil git log", "bash(PAGER=evil git log)"),
             ("  git status ", "bash(git status *)"),
         ] {
