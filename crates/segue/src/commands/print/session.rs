@@ -1,0 +1,162 @@
+//! Which session `-p` is for, made or opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use segue_log::{Conversation, Seq};
+use segue_model::Model;
+use segue_native::AGENT;
+use segue_runtime::permission::Level;
+use segue_runtime::{Change, NewSession, Session};
+use segue_store::{Query, Store};
+
+use super::report::Report;
+use crate::app::App;
+use crate::args::Run;
+use crate::config::Rank;
+use crate::error::{Error, Kind, Result};
+use crate::launch::{Finding, Launch, Target, owe_exit_line};
+use crate::store_place::StorePlace;
+use crate::wiring::{self, ModelsByName, Parts};
+use crate::{models, output, resolve};
+
+/// The surface, as leases and records name it.
+pub const SURFACE: &str = "print";
+
+/// An open session.
+pub struct Opened {
+    /// The session.
+    pub session: Session,
+    /// The first record that this invocation added.
+    pub first_new: Seq,
+}
+
+/// Makes or opens the session that the invocation is for.
+pub async fn open(app: &App, run: &Run, report: &mut Report) -> Result<Opened> {
+    let place = app.store_place()?;
+    let store = wiring::store(&place);
+    let launch = launch(app, run, &place, store.as_ref()).await?;
+    let past = match launch.target {
+        Target::New => None,
+        Target::Existing(id) => {
+            report.session = Some(id);
+            let log = store.read(id, 1).await?;
+            Some((Conversation::of(log.header, &log.records), log.last))
+        }
+    };
+    let (conversation, last) = match &past {
+        Some((conversation, last)) => (Some(conversation), *last),
+        None => (None, 0),
+    };
+    let folder = folder(app, run, conversation)?;
+    let parts = parts(app, conversation, &folder)?;
+    report.model = Some(parts.model_name.clone());
+    let sessions = wiring::sessions(app, store, parts.parts)?;
+    let session = match launch.target {
+        Target::New => {
+            let new =
+                NewSession { id: None, cwd: folder, agent: AGENT.to_owned(), model: Some(parts.model_name) };
+            let session = sessions.create(new).await?;
+            report.session = Some(session.id());
+            owe_exit_line(&launch, session.id());
+            session
+        }
+        Target::Existing(id) => {
+            let (session, opened) = sessions.open(id).await?;
+            owe_exit_line(&launch, id);
+            report.is_resumed = true;
+            report.opened(&opened);
+            wiring::tell_report(&opened);
+            let moved = conversation.filter(|past| past.cwd() != folder).map(|_| folder);
+            if let Some(folder) = &moved {
+                output::note(format!("The session moves to {}.", folder.display()));
+            }
+            let renamed =
+                conversation.and_then(|past| past.settings().model.as_ref()) != Some(&parts.model_name);
+            let change = Change {
+                cwd: moved,
+                model: renamed.then_some(parts.model_name),
+                by: SURFACE.to_owned(),
+                ..Change::default()
+            };
+            session.configure(change).await?;
+            session
+        }
+    };
+    report.agent = Some(AGENT.to_owned());
+    report.begin(session.id())?;
+    Ok(Opened { session, first_new: last + 1 })
+}
+
+async fn launch(app: &App, run: &Run, place: &StorePlace, store: &dyn Store) -> Result<Launch> {
+    let target = match &run.resume {
+        Some(Some(text)) => Target::Existing(resolve::session(store, text).await?),
+        _ if run.continue_newest => newest(app, store).await?,
+        _ => Target::New,
+    };
+    let finding: Finding = app.finding(place)?;
+    Ok(Launch { target, finding, quiet: app.common.quiet })
+}
+
+/// The newest session of exactly this folder.
+async fn newest(app: &App, store: &dyn Store) -> Result<Target> {
+    let folder = app.folder()?;
+    let query = Query { cwd: Some(folder.clone()), limit: 1, ..Query::default() };
+    match store.list(&query).await?.rows.first() {
+        Some(row) => Ok(Target::Existing(row.id)),
+        None => Err(Error::new(Kind::NotFound, format!("no session of {} to continue", folder.display()))
+            .hint("`segue sessions list` names those of other folders")),
+    }
+}
+
+/// The folder to work in: a session's own, unless `--cwd` moves it.
+fn folder(app: &App, run: &Run, past: Option<&Conversation>) -> Result<PathBuf> {
+    let Some(past) = past else { return app.folder() };
+    // With --continue, --cwd says whose newest session is meant, so it moves nothing.
+    if app.common.cwd.is_some() && !run.continue_newest {
+        return app.folder();
+    }
+    let own = past.cwd();
+    if own.is_dir() {
+        return Ok(own.to_owned());
+    }
+    Err(Error::usage(format!("the session's working folder {} is gone", own.display()))
+        .code("FOLDER_GONE")
+        .hint("--cwd DIR moves the session to another folder; its agent is told"))
+}
+
+struct Chosen {
+    parts: Parts,
+    model_name: String,
+}
+
+fn parts(app: &App, past: Option<&Conversation>, folder: &Path) -> Result<Chosen> {
+    let merged = app.merge(Some(folder));
+    let config = merged.config()?;
+    let own_agent = past.and_then(|past| past.settings().agent.clone());
+    let agent = match (&own_agent, config.agent.rank) {
+        (Some(own), rank) if rank != Rank::Flags => own,
+        _ => &config.agent.value,
+    };
+    if agent != AGENT {
+        return Err(Error::usage(format!("agent {agent:?}: hosted agents are to come")).hint("--agent segue"));
+    }
+    let own_model = past.and_then(|past| past.settings().model.clone());
+    let choice = models::choose(&config, &merged.settings, &app.environment, own_model.as_deref())?;
+    if let Some(notice) = &choice.notice {
+        output::note(notice);
+    }
+    if let Some(warning) = merged.warning(folder) {
+        output::note(warning);
+    }
+    // What cannot be used is told before a session is made.
+    let reached: Arc<dyn Model> = wiring::reach(&choice)?;
+    let model_name = reached.name().to_owned();
+    let configured = config.level.parse::<Level>().map_err(|error| Error::config(error.to_string()))?;
+    let is_own = past.is_some_and(|past| past.settings().permissions.is_some());
+    let level = (app.settings.permissions.is_some() || !is_own).then_some(configured);
+    let models = ModelsByName { config: config.clone(), environment: app.environment.clone(), choice };
+    let parts =
+        Parts { config, models: Arc::new(models), folder: folder.to_owned(), level, surface: SURFACE };
+    Ok(Chosen { parts, model_name })
+}
