@@ -6,7 +6,12 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod error;
+mod files;
+mod jsonl;
+mod network;
 mod store;
 
 pub use error::{Result, StoreError};
+pub use files::{Access, Files, Lock, OpenFile, RealFiles, Stat};
+pub use jsonl::JsonlStore;
 pub use store::*;

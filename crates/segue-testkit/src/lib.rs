@@ -1,5 +1,7 @@
 //! For Segue's own tests: a model server that real clients can talk to, and what it takes to break things on purpose.
 
+pub mod contract;
+pub mod disk;
 pub mod model_server;
 pub mod provider_check;
 

@@ -1,0 +1,1 @@
+//! Logs of old formats, as they were written. They open for ever.
