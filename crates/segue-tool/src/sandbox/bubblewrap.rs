@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Places with sockets of services that would do outside what the sandbox forbids inside.
-const SERVICES: &[&str] = &["/run/user", "/run/dbus", "/run/docker.sock", "/run/containerd", "/run/podman"];
+const SERVICES: &[&str] =
+    &["/run/user", "/run/dbus", "/run/docker.sock", "/run/containerd", "/run/podman", "/tmp/.X11-unix"];
 
 pub(super) fn wrap(writable: &[&Path], command: Vec<OsString>) -> Vec<OsString> {
     let mut line: Vec<OsString> = [
@@ -20,8 +21,6 @@ pub(super) fn wrap(writable: &[&Path], command: Vec<OsString>) -> Vec<OsString> 
         "/dev",
         "--proc",
         "/proc",
-        "--tmpfs",
-        "/tmp",
     ]
     .map(OsString::from)
     .into();
@@ -32,7 +31,6 @@ pub(super) fn wrap(writable: &[&Path], command: Vec<OsString>) -> Vec<OsString> 
             line.extend(["--ro-bind".into(), "/dev/null".into(), service.into()]);
         }
     }
-    // After the private /tmp, so that folders below it are seen.
     for folder in writable {
         line.extend(["--bind".into(), folder.into(), folder.into()]);
     }

@@ -1,3 +1,10 @@
 //! The tools against real files, processes and sockets.
 
+mod bash;
+mod bench;
+mod files;
+mod host;
 mod mcp;
+mod registry;
+mod sandbox;
+mod search;
