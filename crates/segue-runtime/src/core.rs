@@ -20,8 +20,9 @@ use crate::update::Update;
 /// How long a finished message or result may stay unsynced.
 const FINISHED_UNSYNCED: Duration = Duration::from_millis(250);
 
-/// Updates that a subscriber may lag behind before it catches up from memory.
-const LIVE_UPDATES: usize = 1024;
+/// Updates that a subscriber may lag behind before it catches up from memory. The room for them is taken at once, for
+/// every open session.
+const LIVE_UPDATES: usize = 256;
 
 pub(crate) struct Core {
     pub(crate) id: SessionId,

@@ -63,7 +63,7 @@ impl Core {
         }
         let (sender, receiver) = oneshot::channel();
         self.state().questions.insert(call_id.clone(), sender);
-        self.show(Update::Question(question.clone()));
+        self.show(Update::Question(Box::new(question.clone())));
         let answer = tokio::select! {
             () = turn.cancel.cancelled() => Err(Permit::Cancelled),
             // An answer through the session is stored by whoever gave it.

@@ -37,7 +37,7 @@ pub enum Update {
         text: String,
     },
     /// A person is asked; answer through `Session::answer`.
-    Question(Question),
+    Question(Box<Question>),
     /// Something a person should know that is no record: a retry, a store that fails.
     Notice {
         /// A stable code.
