@@ -1,0 +1,6 @@
+//! Real HTTP requests to a model server on loopback, and what comes of its answers.
+
+mod bodies;
+mod failures;
+mod requests;
+mod streams;
