@@ -256,16 +256,19 @@ pub fn decide(level: Level, rules: &Rules, session_rules: &[Rule], tool: &str, a
     if let Some(rule) = rules.deny.iter().find(|rule| rule.denies(tool, action)) {
         return Verdict::Deny { by: format!("deny rule {rule}") };
     }
-    if level.lets_through(action.kind) {
-        return Verdict::Allow { by: format!("level {level}") };
-    }
+    let by_level = || Verdict::Allow { by: format!("level {level}") };
     if level == Level::Read {
+        if level.lets_through(action.kind) {
+            return by_level();
+        }
         let by = "level read: only looking inside the working folder is permitted, and allow rules do not lift that";
         return Verdict::Deny { by: by.to_owned() };
     }
+    // Before the level: what a rule allows need not run in the sandbox, what only the level lets through must.
     let allow: Vec<&Rule> = rules.allow.iter().chain(session_rules).collect();
     match allowed_by(&allow, tool, action) {
         Some(rules) => Verdict::Allow { by: format!("allow rule {}", rules.join(", ")) },
+        None if level.lets_through(action.kind) => by_level(),
         None => Verdict::Ask,
     }
 }

@@ -171,6 +171,11 @@ fn a_verdict_names_the_rules_that_made_it() {
         "allow: allow rule bash(a *), bash(b)"
     );
     let session = rules(&["bash(make)"]);
+    // What a rule allows is allowed by the rule, also where the level would do: only then it leaves the sandbox.
+    for (command, by) in [("make", "allow rule bash(make)"), ("make all", "level edit")] {
+        let got = decide(Level::Edit, &Rules::default(), &session, "bash", &action(SANDBOXED, command));
+        assert_eq!(got, Verdict::Allow { by: by.into() }, "{command}");
+    }
     let got = decide(Level::Edit, &Rules::default(), &session, "bash", &action(OPEN, "make"));
     assert_eq!(got, Verdict::Allow { by: "allow rule bash(make)".into() });
     let got = decide(
