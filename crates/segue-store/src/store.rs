@@ -77,7 +77,8 @@ pub trait Writer: Send + Sync + 'static {
     /// Appends a record. It survives the death of the process within 250 ms, a power failure only after [`sync`](Self::sync).
     ///
     /// A medium that fails does not fail an append: the record stays in memory, in its place, and is written
-    /// when the medium takes it again; the next `sync` tells. Fails only once the writer is closed.
+    /// when the medium takes it again; the next `sync` tells. Fails only once the writer is closed. A caller that goes
+    /// away before it is answered has appended nothing.
     async fn append(&self, event: Event) -> Result<Arc<Record>>;
 
     /// Makes everything appended before the call durable and returns the highest durable seq. Callers at the same

@@ -117,6 +117,13 @@ impl Place {
 
     /// A blob's bytes; none if it is missing, cannot be read, or does not have its name's hash.
     pub fn read_blob(&self, hash: &BlobHash) -> Option<Vec<u8>> {
-        read_up_to(&*self.files, &self.blob(hash), u64::MAX).ok().filter(|bytes| BlobHash::of(bytes) == *hash)
+        let read = || read_up_to(&*self.files, &self.blob(hash), u64::MAX);
+        let bytes = match read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            // What fails in passing is not lost.
+            Err(_) => read(),
+            read => read,
+        };
+        bytes.ok().filter(|bytes| BlobHash::of(bytes) == *hash)
     }
 }

@@ -406,8 +406,8 @@ impl OpenFile for Handle {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = file.seen.get(from..).unwrap_or_default();
         let len = bytes.len().min(buffer.len());
-        for (to, from) in buffer.iter_mut().zip(bytes) {
-            *to = *from;
+        if let (Some(to), Some(from)) = (buffer.get_mut(..len), bytes.get(..len)) {
+            to.copy_from_slice(from);
         }
         Ok(len)
     }

@@ -25,6 +25,8 @@ pub enum Verdict {
     Fail(Fault),
     /// For a write: so many bytes are written, then it fails.
     Torn(usize, Fault),
+    /// It fails and does nothing, as the process is meant to be dead already: not even a failed sync has effects.
+    Frozen,
 }
 
 /// How an operation fails.
@@ -167,6 +169,7 @@ impl Watch {
                 }
                 Err(fault.error())
             }
+            Verdict::Frozen => Err(Fault::Io.error()),
         }
     }
 
@@ -243,6 +246,7 @@ impl OpenFile for WatchedFile {
                 Ok(())
             }
             Verdict::Fail(fault) => Err(fault.error()),
+            Verdict::Frozen => Err(Fault::Io.error()),
             Verdict::Torn(len, fault) => {
                 self.file.write_at(offset, bytes.get(..len).unwrap_or(bytes))?;
                 Err(fault.error())
