@@ -16,6 +16,8 @@ pub struct ServerConfig {
     /// What its tools may do to the world, by the server's own names for them; a tool not named here may do anything. What
     /// the server says of itself is not believed.
     pub effects: BTreeMap<String, Effect>,
+    /// Variables of this process that a child does not inherit, such as those that hold the keys of models.
+    pub hidden_env: Vec<String>,
     /// How long a call may take.
     pub timeout: Duration,
     /// How long the server may take to start and list its tools.
@@ -34,6 +36,7 @@ impl ServerConfig {
             name: name.into(),
             transport,
             effects: BTreeMap::new(),
+            hidden_env: Vec::new(),
             timeout: Self::TIMEOUT,
             start_timeout: Self::START_TIMEOUT,
         }
@@ -54,7 +57,7 @@ pub enum Transport {
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Variables added to the environment that it inherits.
+        /// Variables added to the environment that it inherits; a hidden one can be given back here.
         env: BTreeMap<String, String>,
         /// Its working folder; none for that of this process.
         cwd: Option<PathBuf>,

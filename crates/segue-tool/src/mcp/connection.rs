@@ -14,10 +14,11 @@ use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use rmcp::{ClientHandler, Peer, RoleClient, ServiceExt as _};
 use serde_json::Value;
+use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::config::{ServerConfig, Transport};
-use super::process::{self, ServerProcess, Witness};
+use super::process::{ServerProcess, Witness};
 
 /// The largest message that is read, in bytes. A server that writes more is broken; so is one that lists more tools
 /// than the second number.
@@ -184,9 +185,17 @@ impl Connection {
     ) -> Result<RunningService<RoleClient, Client>, OpenError> {
         match &config.transport {
             Transport::Stdio { command, args, env, cwd } => {
-                let (process, stdout, stdin) =
-                    ServerProcess::spawn(process::command(command, args, env, cwd.as_deref()))
-                        .map_err(|error| OpenError::Spawn { command: command.clone(), error })?;
+                let mut child = Command::new(command);
+                child.args(args);
+                for name in &config.hidden_env {
+                    child.env_remove(name);
+                }
+                child.envs(env);
+                if let Some(cwd) = cwd {
+                    child.current_dir(cwd);
+                }
+                let (process, stdout, stdin) = ServerProcess::spawn(child)
+                    .map_err(|error| OpenError::Spawn { command: command.clone(), error })?;
                 *kept = Some(process);
                 let transport =
                     AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LARGEST_MESSAGE);

@@ -5,7 +5,7 @@
 //! repeated call from a new one. A server that died is told of in the result of the call that found out, and started
 //! again by the next.
 //!
-//! *Invariant:* a server is asked to run a tool only from [`Tool::run`](crate::Tool::run), once for each call.
+//! *Invariant:* a server is asked to run a tool only from [`Tool::run`], once for each call.
 
 mod config;
 mod connection;

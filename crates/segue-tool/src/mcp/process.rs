@@ -1,7 +1,6 @@
 //! A server's process: its group, its last words, its end.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
 use std::io;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -144,19 +143,4 @@ async fn keep_end(mut stderr: ChildStderr, words: Arc<Mutex<VecDeque<u8>>>, drai
         words.drain(..excess);
     }
     drained.send_replace(true);
-}
-
-/// The command that a config names.
-pub(super) fn command(
-    program: &str,
-    args: &[String],
-    env: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
-    cwd: Option<&std::path::Path>,
-) -> Command {
-    let mut command = Command::new(program);
-    command.args(args).envs(env);
-    if let Some(cwd) = cwd {
-        command.current_dir(cwd);
-    }
-    command
 }

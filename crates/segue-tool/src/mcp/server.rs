@@ -21,6 +21,9 @@ use super::process::Witness;
 use super::{IDEMPOTENCY_KEY, content};
 use crate::{ToolContext, ToolOutput};
 
+/// How often a connection that closed before a request was handed to it is opened anew.
+const TRIES: usize = 2;
+
 /// How long a server may take to be told that a call was cancelled.
 const TELLING: Duration = Duration::from_secs(1);
 
@@ -206,6 +209,7 @@ impl Server {
         let mut meta = JsonObject::new();
         meta.insert(IDEMPOTENCY_KEY.to_owned(), Value::String(context.idempotency_key()));
         let meta = RequestMetaObject::from(meta);
+        let mut tries = 0..TRIES;
         loop {
             let line = self.line().await.map_err(Unanswered::NotSent)?;
             let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments.clone());
@@ -214,7 +218,7 @@ impl Server {
             match line.peer.send_cancellable_request(request, options).await {
                 Ok(handle) => return Ok((line, handle)),
                 // Closed since we looked: nothing has left, and the next look opens a new one.
-                Err(ServiceError::TransportClosed) => {}
+                Err(ServiceError::TransportClosed) if tries.next().is_some() => {}
                 Err(error) => return Err(Unanswered::NotSent(chain(&error))),
             }
         }

@@ -151,6 +151,19 @@ async fn tools_are_listed_over_all_pages_and_called_with_the_idempotency_key() {
 }
 
 #[tokio::test]
+async fn a_server_inherits_what_is_not_hidden() {
+    // Whoever runs the tests sets it.
+    let name = "CARGO_MANIFEST_DIR";
+    let mut config = stdio("s", "");
+    for (hidden, expected) in [(vec![], "set"), (vec![name.to_owned()], "unset")] {
+        config.hidden_env = hidden;
+        let servers = start(config.clone()).await;
+        assert_eq!(run(&servers, "mcp__s__variable", json!({"name": name})).await, ToolOutput::ok(expected));
+        servers.close().await;
+    }
+}
+
+#[tokio::test]
 async fn results_become_blocks_and_codes() {
     let servers = start(stdio("s", "")).await;
     let output = run(&servers, "mcp__s__media", json!({})).await;

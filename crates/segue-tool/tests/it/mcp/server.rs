@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 pub const MODE: &str = "SEGUE_TEST_MCP_SERVER";
 
 /// The tools it lists at first, three a page.
-pub const TOOLS: [&str; 12] = [
+pub const TOOLS: [&str; 13] = [
     "echo",
     "media",
     "fail",
@@ -35,6 +35,7 @@ pub const TOOLS: [&str; 12] = [
     "hang",
     "grow",
     "pids",
+    "variable",
 ];
 
 /// The command that starts it.
@@ -226,6 +227,10 @@ impl ServerHandler for Server {
                 text("grown")
             }
             "grown" => text("I am new"),
+            "variable" => {
+                let is_set = std::env::var_os(arguments["name"].as_str().unwrap()).is_some();
+                text(if is_set { "set" } else { "unset" })
+            }
             "pids" => {
                 // It keeps none of our pipes, so that only its group can end it.
                 let grandchild = Command::new("sleep")
