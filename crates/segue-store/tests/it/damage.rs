@@ -192,7 +192,7 @@ async fn repair_puts_a_mark_in_the_place_of_each_unreadable_line() {
         ("a missing line", |l| drop(l.remove(2)), &[Ok(1), Err("the line is missing"), Ok(3)]),
         (
             "two lines that became one",
-            |l| l[1].truncate(l[1].len() - 1),
+            |l| assert_eq!(l[1].pop(), Some(b'\n')),
             &[Err("not a record: trailing characters"), Err("the line is missing"), Ok(3)],
         ),
         ("a line that became two", |l| l[2][20] = b'\n', &[Ok(1), Err("the line has no checksum"), Ok(3)]),
