@@ -11,6 +11,8 @@ pub struct Assembler {
     usage: Usage,
     stop: Option<Stop>,
     mint: Box<dyn FnMut() -> CallId + Send>,
+    /// The part that the last piece was given out of.
+    last_given: Option<usize>,
 }
 
 /// A message, whole or cut short.
@@ -28,13 +30,19 @@ pub struct Assembled {
 enum Part {
     Text { text: String, given: usize },
     Thinking { text: String, signature: Option<String>, redacted: Option<String>, given: usize, sealed: bool },
-    Request { index: usize, provider_id: String, tool: String, json: String, given: Option<usize> },
+    Request { index: usize, provider_id: String, tool: String, json: String, given: usize, told: bool },
 }
 
 impl Assembler {
     /// An empty message.
     pub fn new(mint: impl FnMut() -> CallId + Send + 'static) -> Self {
-        Self { parts: Vec::new(), usage: Usage::default(), stop: None, mint: Box::new(mint) }
+        Self {
+            parts: Vec::new(),
+            usage: Usage::default(),
+            stop: None,
+            mint: Box::new(mint),
+            last_given: None,
+        }
     }
 
     /// Takes up a delta.
@@ -58,7 +66,14 @@ impl Assembler {
             },
             Delta::Redacted(data) => self.parts.push(thinking(String::new(), None, Some(data))),
             Delta::Request { index, provider_id, tool } => {
-                self.parts.push(Part::Request { index, provider_id, tool, json: String::new(), given: None });
+                self.parts.push(Part::Request {
+                    index,
+                    provider_id,
+                    tool,
+                    json: String::new(),
+                    given: 0,
+                    told: false,
+                });
             }
             Delta::RequestInput { index, json: more } => {
                 let found = self.parts.iter_mut().rev().find_map(|part| match part {
@@ -84,37 +99,14 @@ impl Assembler {
         self.usage
     }
 
-    /// What came since the previous call, for a record of a message in the making. A request's tool is named by its
-    /// first piece only.
+    /// What came since the previous call, for a record of a message in the making. A piece of a request names the tool
+    /// unless it goes on with the piece before it.
     pub fn take_new(&mut self) -> Vec<Block> {
         let mut out = Vec::new();
-        for part in &mut self.parts {
-            match part {
-                Part::Text { text, given } => {
-                    if let Some(more) = rest(text, given) {
-                        out.push(Block::Text { text: more });
-                    }
-                }
-                Part::Thinking { text, signature, redacted, given, sealed } => {
-                    let more = rest(text, given);
-                    let has_seal = !*sealed && (signature.is_some() || redacted.is_some());
-                    if more.is_some() || has_seal {
-                        out.push(Block::Thinking {
-                            text: more.unwrap_or_default(),
-                            signature: signature.clone().filter(|_| has_seal),
-                            redacted: redacted.clone().filter(|_| has_seal),
-                        });
-                        *sealed |= has_seal;
-                    }
-                }
-                Part::Request { tool, json, given, .. } => {
-                    let is_first = given.is_none();
-                    let more = rest(json, given.get_or_insert(0));
-                    if is_first || more.is_some() {
-                        let tool = if is_first { tool.clone() } else { String::new() };
-                        out.push(Block::PartialRequest { tool, input: more.unwrap_or_default() });
-                    }
-                }
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            if let Some(piece) = part.piece(self.last_given == Some(at)) {
+                out.push(piece);
+                self.last_given = Some(at);
             }
         }
         out
@@ -156,6 +148,33 @@ impl Assembler {
             }
         }
         Assembled { content, usage: self.usage, stop: self.stop }
+    }
+}
+
+impl Part {
+    /// What has not been given out yet; `goes_on` if the last piece given out was this part's.
+    fn piece(&mut self, goes_on: bool) -> Option<Block> {
+        match self {
+            Self::Text { text, given } => rest(text, given).map(|text| Block::Text { text }),
+            Self::Thinking { text, signature, redacted, given, sealed } => {
+                let more = rest(text, given);
+                let has_seal = !*sealed && (signature.is_some() || redacted.is_some());
+                *sealed |= has_seal;
+                (more.is_some() || has_seal).then(|| Block::Thinking {
+                    text: more.unwrap_or_default(),
+                    signature: signature.clone().filter(|_| has_seal),
+                    redacted: redacted.clone().filter(|_| has_seal),
+                })
+            }
+            Self::Request { tool, json, given, told, .. } => {
+                let is_first = !std::mem::replace(told, true);
+                let more = rest(json, given);
+                (is_first || more.is_some()).then(|| Block::PartialRequest {
+                    tool: if goes_on { String::new() } else { tool.clone() },
+                    input: more.unwrap_or_default(),
+                })
+            }
+        }
     }
 }
 
@@ -318,6 +337,8 @@ mod tests {
         );
         step(vec![text("1"), call(0, "", "read")], vec![Block::text("1"), partial("read", "")]);
         step(vec![args(0, "{\"a\":")], vec![partial("", "{\"a\":")]);
-        step(vec![args(0, "1}"), Delta::Stop(Stop::Tools)], vec![partial("", "1}")]);
+        step(vec![args(0, "1"), call(1, "", "bash")], vec![partial("", "1"), partial("bash", "")]);
+        step(vec![args(0, "}"), args(1, "{}")], vec![partial("read", "}"), partial("bash", "{}")]);
+        step(vec![args(1, " "), Delta::Stop(Stop::Tools)], vec![partial("", " ")]);
     }
 }

@@ -19,6 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long nothing may come.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The shortest header or query value that is taken for a secret.
+const SHORTEST_SECRET: usize = 8;
+
 /// A wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
@@ -182,8 +185,10 @@ pub fn connect(
         return Err(ProviderError::Model { provider });
     }
     let (url, mut secrets) = address(config)?;
-    secrets.extend(config.key.clone());
     secrets.extend(config.headers.iter().map(|(_, value)| value.clone()));
+    // Short values, such as a version in the query, are no secrets, and blotting them out would garble every text.
+    secrets.retain(|secret| secret.reveal().len() >= SHORTEST_SECRET);
+    secrets.extend(config.key.clone());
     let endpoint = Arc::new(Endpoint {
         who: Who { provider, key_variable: config.key_variable.clone(), secrets },
         url,

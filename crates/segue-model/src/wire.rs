@@ -89,6 +89,8 @@ impl Endpoint {
         install_crypto();
         let mut builder = Client::builder()
             .connect_timeout(self.connect_timeout)
+            // Each attempt is the caller's, who records it first.
+            .retry(reqwest::retry::never())
             // A key must not follow a redirect to somebody else.
             .redirect(reqwest::redirect::Policy::none());
         if self.url.scheme() == "http" {

@@ -15,7 +15,11 @@ pub fn check_anthropic(body: &Value) -> Checked {
     anthropic::system(&body["system"])?;
     anthropic::tools(&body["tools"])?;
     let thinking = anthropic::thinking(body, max_tokens)?;
-    anthropic::messages(array(&body["messages"], "messages")?, thinking)?;
+    let messages = array(&body["messages"], "messages")?;
+    anthropic::messages(messages, thinking)?;
+    if body["tools"].is_null() && messages.iter().any(anthropic::has_tool_block) {
+        return Err("requests with tool_use or tool_result blocks must define tools".into());
+    }
     match count_marks(body) {
         0..=4 => Ok(()),
         count => Err(format!("a maximum of 4 blocks with cache_control may be provided, found {count}")),
@@ -128,6 +132,11 @@ mod anthropic {
             begins_with_thinking(messages)?;
         }
         Ok(())
+    }
+
+    pub(super) fn has_tool_block(message: &Value) -> bool {
+        let mut blocks = message["content"].as_array().into_iter().flatten();
+        blocks.any(|block| block["type"] == "tool_use" || block["type"] == "tool_result")
     }
 
     /// With thinking on, a running round of tool calls has to begin with thinking.

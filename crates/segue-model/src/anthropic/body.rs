@@ -4,7 +4,7 @@ use segue_log::{AssistantPart, Block, Message, UserPart};
 use serde_json::{Map, Value, json};
 
 use crate::history::{EMPTY, WireIds, as_text, is_image_type, is_request, is_thinking, prepare, tool_name};
-use crate::model::Request;
+use crate::model::{Request, ToolSpec};
 
 /// The smallest thinking budget that the API takes, in tokens.
 const LEAST_THINKING: u64 = 1024;
@@ -26,7 +26,11 @@ pub fn body(request: &Request, provider: &str, model: &str) -> Value {
         body.insert("system".into(), json!([block]));
     }
     if !request.tools.is_empty() {
-        body.insert("tools".into(), tools(request));
+        body.insert("tools".into(), tools(&request.tools));
+    } else if let Some(known) = tools_of(&history) {
+        // Calls in a history are refused where no tools are, as in the request for a summary.
+        body.insert("tools".into(), tools(&known));
+        body.insert("tool_choice".into(), json!({"type": "none"}));
     }
     body.insert("messages".into(), messages(&history));
     match thinking {
@@ -120,20 +124,38 @@ fn longest_answer(model: &str) -> u64 {
 /// Thinking without its seal is refused; so is text of white space.
 fn is_sendable(part: &AssistantPart) -> bool {
     match part {
-        AssistantPart::Thinking { signature, redacted, .. } => signature.is_some() || redacted.is_some(),
+        AssistantPart::Thinking { signature, redacted, .. } => {
+            [signature, redacted].into_iter().flatten().any(|seal| !seal.is_empty())
+        }
         AssistantPart::Text { text } => !text.trim().is_empty(),
         AssistantPart::Request { .. } => true,
     }
 }
 
-fn tools(request: &Request) -> Value {
-    let mut tools: Vec<Value> = request
-        .tools
+fn tools(tools: &[ToolSpec]) -> Value {
+    let mut tools: Vec<Value> = tools
         .iter()
         .map(|tool| json!({"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}))
         .collect();
     tools.last_mut().map(mark);
     Value::Array(tools)
+}
+
+/// The tools that a history calls, as far as it tells; none if it calls none.
+fn tools_of(history: &[Message]) -> Option<Vec<ToolSpec>> {
+    let mut names: Vec<String> = Vec::new();
+    for message in history {
+        let Message::Assistant { parts, .. } = message else { continue };
+        for part in parts {
+            if let AssistantPart::Request { tool, .. } = part
+                && !names.contains(&tool_name(tool))
+            {
+                names.push(tool_name(tool));
+            }
+        }
+    }
+    let spec = |name| ToolSpec { name, description: String::new(), input_schema: json!({"type": "object"}) };
+    (!names.is_empty()).then(|| names.into_iter().map(spec).collect())
 }
 
 fn messages(history: &[Message]) -> Value {

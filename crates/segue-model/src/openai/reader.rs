@@ -37,7 +37,7 @@ impl wire::Reader for Reader {
         let chunk: Value = serde_json::from_str(data)
             .map_err(|error| Fault::Garbage(format!("an event is no JSON: {error}")))?;
         self.check(&chunk)?;
-        self.choice(&chunk["choices"][0], "delta", out);
+        self.choice(&chunk["choices"][0], "delta", out)?;
         count(&chunk, out);
         // The count of tokens comes after the reason to stop, so the end is the stream's.
         Ok(false)
@@ -49,7 +49,7 @@ impl wire::Reader for Reader {
         if !choice["message"].is_object() {
             return Err(Fault::Garbage("an answer without a message came".into()));
         }
-        self.choice(choice, "message", out);
+        self.choice(choice, "message", out)?;
         count(answer, out);
         Ok(())
     }
@@ -78,13 +78,16 @@ impl Reader {
         }
     }
 
-    fn choice(&mut self, choice: &Value, key: &str, out: &mut VecDeque<Delta>) {
+    fn choice(&mut self, choice: &Value, key: &str, out: &mut VecDeque<Delta>) -> Result<(), Fault> {
         let delta = &choice[key];
         let reasoning = delta["reasoning_content"].as_str().or(delta["reasoning"].as_str());
         if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
             out.push_back(Delta::Thinking(text.to_owned()));
         }
-        if let Some(text) = delta["content"].as_str().filter(|text| !text.is_empty()) {
+        // Some endpoints give a list of parts instead of text.
+        let parts = delta["content"].as_array().into_iter().flatten().map(|part| &part["text"]);
+        for text in parts.chain([&delta["content"]]).filter_map(Value::as_str).filter(|text| !text.is_empty())
+        {
             out.push_back(Delta::Text(text.to_owned()));
         }
         if let Some(text) = delta["refusal"].as_str().filter(|text| !text.is_empty()) {
@@ -94,9 +97,15 @@ impl Reader {
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             self.call(call, out);
         }
-        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
-            self.stop = Some(stop(reason));
+        match choice["finish_reason"].as_str() {
+            None | Some("") => {}
+            // So DeepSeek and gateways say that they broke off.
+            Some(reason @ ("error" | "insufficient_system_resource")) => {
+                return Err(Fault::Garbage(format!("the provider stopped: {reason}")));
+            }
+            Some(reason) => self.stop = Some(stop(reason)),
         }
+        Ok(())
     }
 
     fn call(&mut self, piece: &Value, out: &mut VecDeque<Delta>) {

@@ -377,6 +377,18 @@ fn parameters_are_said_in_each_providers_words() {
     }
 }
 
+/// A summary is asked for without tools, and calls in a history are refused where none are defined.
+#[test]
+fn a_history_with_calls_brings_its_tools_along() {
+    let body = anthropic::body(&Request { tools: vec![], ..long() }, "acme", "model-1");
+    assert_eq!(check_anthropic(&body), Ok(()));
+    let tool = json!({
+        "name": "read", "description": "", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"},
+    });
+    assert_eq!((&body["tools"], &body["tool_choice"]), (&json!([tool]), &json!({"type": "none"})));
+    assert_eq!(anthropic::body(&hello(), "acme", "model-1")["tools"], Value::Null);
+}
+
 /// Turning thinking on in the middle of a round of calls is refused where the round began without.
 #[test]
 fn thinking_with_a_budget_waits_for_the_next_round() {

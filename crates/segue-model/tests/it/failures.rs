@@ -124,14 +124,14 @@ async fn no_error_text_holds_a_key_or_obeys_the_server() {
     }
     let server = ModelServer::start().await;
     let config = ProviderConfig {
-        headers: vec![("x-token".into(), Secret::new("tok-999"))],
-        base_url: format!("{}/?sig=sig-888", server.url()),
+        headers: vec![("x-token".into(), Secret::new("token-999"))],
+        base_url: format!("{}/?v=2&sig=signed-888", server.url()),
         ..config(&server, Api::OpenAi, "acme")
     };
-    server.push(Reply::error(400, format!("{KEY} tok-999 sig-888")));
+    server.push(Reply::error(400, format!("{KEY} token-999 signed-888 2")));
     let (_, error) = ask(&*connect(&config, "m", None).unwrap(), &hello()).await;
-    assert_eq!(error, Some(rejected(400, "[key] [key] [key]")));
-    assert_eq!(server.requests()[0].headers.get("x-token").map(String::as_str), Some("tok-999"));
+    assert_eq!(error, Some(rejected(400, "[key] [key] [key] 2")));
+    assert_eq!(server.requests()[0].headers.get("x-token").map(String::as_str), Some("token-999"));
 }
 
 #[tokio::test]
@@ -172,6 +172,13 @@ async fn what_came_before_an_answer_broke_off_is_given() {
     assert_eq!(error, Some(broken("a message without content came")));
     let (_, error) = failure(Api::OpenAi, Reply::body("{}")).await;
     assert_eq!(error, Some(broken("an answer without a message came")));
+    for reason in ["error", "insufficient_system_resource"] {
+        let (text, error) = failure(Api::OpenAi, Reply::text("half").stop(reason)).await;
+        assert_eq!(
+            (text.as_str(), error),
+            ("half", Some(broken(&format!("the provider stopped: {reason}"))))
+        );
+    }
     // The end of the stream is no reason to stop.
     let (text, error) =
         failure(Api::OpenAi, Reply::text("half").and_raw("data: [DONE]\n\n").then_hang()).await;
@@ -271,5 +278,50 @@ async fn the_server_answers_from_the_conversation_alone() {
         let (deltas, _) = ask(&*model, &request(results)).await;
         assert_eq!(text_of(&deltas), "Results: inside a");
         assert_eq!(server.wait_for_requests(3).await.len(), 3);
+    }
+}
+
+/// Wherever an answer is cut, it is either whole already or known to be broken, and its text is a beginning of the whole.
+#[tokio::test]
+async fn an_answer_cut_at_any_byte_is_not_taken_for_whole() {
+    let anthropic = [
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":1,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"grün 数字"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}"#,
+        r#"{"type":"message_stop"}"#,
+    ];
+    let openai = [
+        r#"{"choices":[{"index":0,"delta":{"content":"grün "},"finish_reason":null}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"数字"},"finish_reason":null}]}"#,
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        "[DONE]",
+    ];
+    let server = ModelServer::start().await;
+    for (api, events, stop) in
+        [(Api::Anthropic, &anthropic[..], "end_turn"), (Api::OpenAi, &openai[..], "\"stop\"")]
+    {
+        let model = model(&server, api, "acme");
+        let bytes = events.iter().map(|data| format!("data: {data}\n\n")).collect::<String>().into_bytes();
+        // The answer is whole once the event that says why it stopped is.
+        let said = String::from_utf8_lossy(&bytes).find(stop).unwrap();
+        let said = said + bytes[said..].iter().position(|byte| *byte == b'\n').unwrap();
+        for cut in 0..=bytes.len() {
+            server.push(Reply::body(&bytes[..cut]));
+            let (deltas, error) = ask(&*model, &hello()).await;
+            let stopped = matches!(deltas.last(), Some(Delta::Stop(_)));
+            assert!("grün 数字".starts_with(&text_of(&deltas)), "cut at {cut}: {deltas:?}");
+            if cut < said {
+                assert!(
+                    !stopped && matches!(error, Some(ModelError::Broken { .. })),
+                    "cut at {cut}: {deltas:?} {error:?}"
+                );
+            } else if cut == bytes.len() {
+                assert!(stopped && error.is_none(), "cut at {cut}: {error:?}");
+            } else {
+                assert_ne!(stopped, error.is_some(), "cut at {cut}: {deltas:?} {error:?}");
+            }
+        }
     }
 }

@@ -2,5 +2,6 @@
 
 mod bodies;
 mod failures;
+mod properties;
 mod requests;
 mod streams;

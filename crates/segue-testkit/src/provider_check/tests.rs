@@ -65,6 +65,7 @@ fn anthropic_bodies_good_and_bad() {
                 push(&mut b["tools"], tool);
             }),
             ("schema", |b| b["tools"][0]["input_schema"] = json!({})),
+            ("must define tools", |b| b["tools"] = Value::Null),
             ("budget_tokens", |b| b["thinking"]["budget_tokens"] = json!(100)),
             ("budget_tokens", |b| b["thinking"]["budget_tokens"] = json!(4000)),
             ("temperature", |b| b["temperature"] = json!(0.5)),
