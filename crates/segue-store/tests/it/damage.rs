@@ -187,7 +187,8 @@ async fn a_bad_line_that_was_durable_makes_the_session_read_only() {
 async fn repair_puts_a_mark_in_the_place_of_each_unreadable_line() {
     // Per case: the lines of the log, and for each record of the copy the seq it was, or what is wrong there.
     type Edit = fn(&mut Vec<Vec<u8>>);
-    let cases: [(&str, Edit, &[Result<usize, &str>]); 6] = [
+    type Case<'a> = (&'a str, Edit, &'a [Result<usize, &'a str>]);
+    let cases: [Case<'_>; 6] = [
         ("a bad line", |l| flip(&mut l[2]), &[Ok(1), Err("the checksum is wrong"), Ok(3)]),
         ("a missing line", |l| drop(l.remove(2)), &[Ok(1), Err("the line is missing"), Ok(3)]),
         (
