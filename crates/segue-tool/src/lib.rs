@@ -13,7 +13,7 @@ mod registry;
 pub mod sandbox;
 mod tool;
 
-pub use builtin::{BuiltinOptions, builtin_tools, has_shell_syntax};
+pub use builtin::{BuiltinOptions, builtin_tools};
 pub use limit::{KEEP_LIMIT, RESULT_LIMIT, fit};
 pub use registry::{Registry, Spec};
 pub use tool::*;

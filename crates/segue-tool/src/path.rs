@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use segue_log::{ActionKind, code};
+use segue_log::{ActionKind, code, escape_rule, literal_rule};
 
 use crate::tool::{Failure, Scope};
 
@@ -59,16 +59,14 @@ impl Place {
         if self.inside { ActionKind::Write } else { ActionKind::WriteOutside }
     }
 
-    /// The literal rule that allows `tool` in the folder of this file, or on this very file where it has none of its own.
+    /// The literal rule that allows `tool` in the folder of this file, or on this very file where that would be the
+    /// whole working folder or the whole machine.
     pub fn folder_rule(&self, tool: &str) -> String {
         match Path::new(&self.shown).parent() {
-            Some(folder) if folder.parent().is_some() && !folder.as_os_str().is_empty() => {
-                format!("{tool}({}/**)", segue_log::escape_rule(&folder.to_string_lossy()))
+            Some(folder) if folder.parent().is_some() => {
+                format!("{tool}({}/**)", escape_rule(&folder.display().to_string()))
             }
-            Some(folder) if !folder.as_os_str().is_empty() && folder.is_relative() => {
-                format!("{tool}({}/**)", segue_log::escape_rule(&folder.to_string_lossy()))
-            }
-            _ => segue_log::literal_rule(tool, &self.shown),
+            _ => literal_rule(tool, &self.shown),
         }
     }
 }
@@ -151,6 +149,7 @@ mod tests {
             ("a.rs", "edit(a.rs)"),
             ("/etc/passwd", "edit(/etc/**)"),
             ("/passwd", "edit(/passwd)"),
+            ("app/[a*]/b", r"edit(app/[a\*]/**)"),
             ("what?", r"edit(what\?)"),
             ("a*b/c", r"edit(a\*b/**)"),
         ] {

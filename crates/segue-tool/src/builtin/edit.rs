@@ -84,11 +84,13 @@ fn replaced(place: &Place, before: &Current, input: &Input) -> Result<Vec<u8>, F
     let Some(content) = &before.content else {
         return Err(failed(format!("{} is too large to be edited; use `bash`", place.shown)));
     };
+    let invalid =
+        |message: &str| Failure { code: code::INVALID_INPUT.to_owned(), message: message.to_owned() };
+    if input.old_string.is_empty() {
+        return Err(invalid("old_string is empty; use `write` to make a file or to replace all of it"));
+    }
     if input.old_string == input.new_string {
-        return Err(Failure {
-            code: code::INVALID_INPUT.to_owned(),
-            message: "old_string and new_string are the same; nothing would change".to_owned(),
-        });
+        return Err(invalid("old_string and new_string are the same; nothing would change"));
     }
     let (old, new) = with_line_ends_of(content, input);
     let found: Vec<usize> = memmem::find_iter(content, old.as_bytes()).collect();

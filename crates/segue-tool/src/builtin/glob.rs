@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use segue_log::{Action, Effect, code};
+use segue_log::{Action, Effect, code, literal_rule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,7 @@ impl Tool for Glob {
         Action {
             kind: place.reading(),
             shown: format!("glob {} in {}", asked.pattern, place.shown),
-            rule: format!("glob({})", place.shown),
+            rule: literal_rule("glob", &place.shown),
             subject: place.shown,
         }
     }

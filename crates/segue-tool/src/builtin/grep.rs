@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use grep::regex::RegexMatcherBuilder;
 use grep::searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use segue_log::{Action, Effect, code};
+use segue_log::{Action, Effect, code, literal_rule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,7 @@ impl Tool for Grep {
         Action {
             kind: place.reading(),
             shown: format!("grep {} in {}", asked.pattern, place.shown),
-            rule: format!("grep({})", place.shown),
+            rule: literal_rule("grep", &place.shown),
             subject: place.shown,
         }
     }

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use async_trait::async_trait;
-use segue_log::{Action, Effect};
+use segue_log::{Action, Effect, literal_rule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ impl Tool for List {
         Action {
             kind: place.reading(),
             shown: format!("list {}", place.shown),
-            rule: format!("list({})", place.shown),
+            rule: literal_rule("list", &place.shown),
             subject: place.shown,
         }
     }

@@ -14,11 +14,9 @@ mod write;
 
 use std::sync::Arc;
 
-use segue_log::{Action, ActionKind, code};
+use segue_log::{Action, ActionKind, code, literal_rule};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-pub use bash::has_shell_syntax;
 
 use crate::sandbox::Sandbox;
 use crate::tool::{Failure, Tool};
@@ -57,11 +55,12 @@ fn parse<T: DeserializeOwned>(input: Value) -> Result<T, Failure> {
 
 /// The action of a call whose arguments lead nowhere: it will fail without an effect, and until then counts as the worst.
 fn no_place(tool: &str, input: &Value) -> Action {
+    let subject = input.get("path").and_then(Value::as_str).unwrap_or("?").to_owned();
     Action {
         kind: ActionKind::WriteOutside,
-        subject: String::new(),
         shown: format!("{tool} {input}"),
-        rule: format!("{tool}()"),
+        rule: literal_rule(tool, &subject),
+        subject,
     }
 }
 

@@ -72,7 +72,7 @@ impl Tool for Todo {
             kind: ActionKind::Read,
             subject: String::new(),
             shown: format!("todo\n{}", listed(&entries)),
-            rule: "todo()".to_owned(),
+            rule: "todo".to_owned(),
         }
     }
 

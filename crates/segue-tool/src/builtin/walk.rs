@@ -10,9 +10,13 @@ use crate::tool::Failure;
 
 /// Everything below `root` that is not ignored, folder by folder, by name. Hidden files are included, links not followed.
 pub(super) fn walk(root: &Path, depth: Option<usize>) -> Walk {
+    // Outside a repository the folders above have no say: a home folder kept in git may ignore all that is in it.
+    let in_repository = root.ancestors().any(|folder| folder.join(".git").exists());
     WalkBuilder::new(root)
         .hidden(false)
+        .parents(in_repository)
         .require_git(false)
+        .git_global(false)
         .max_depth(depth)
         .filter_entry(|entry| entry.file_name() != ".git")
         .sort_by_file_name(|a, b| a.cmp(b))

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segue_tool::{BuiltinOptions, Registry, Scope, ToolContext, builtin_tools, sandbox};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 fn main() {
@@ -17,10 +16,10 @@ fn main() {
         eprintln!("{}", sandbox::restrict_and_exec(arguments));
         std::process::exit(126);
     }
-    assert_eq!(mode, "bash", "unknown mode");
+    assert_eq!(mode, "call", "unknown mode");
     let arguments: Vec<String> = arguments.map(|argument| argument.into_string().unwrap()).collect();
-    let [calls, cwd, session, call, command] = arguments.as_slice() else {
-        panic!("bash CALLS CWD SESSION CALL COMMAND")
+    let [calls, cwd, session, call, tool, input] = arguments.as_slice() else {
+        panic!("call CALLS CWD SESSION CALL TOOL INPUT")
     };
     let context = ToolContext {
         session: session.parse().unwrap(),
@@ -34,7 +33,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let output = runtime.block_on(async {
         let tools = Registry::new(builtin_tools(BuiltinOptions::default()));
-        tools.get("bash").unwrap().run(json!({"command": command}), &context).await
+        tools.get(tool).unwrap().run(input.parse().unwrap(), &context).await
     });
     println!("{output:?}");
 }

@@ -1,13 +1,13 @@
 //! `bash`: results, the end of process trees, and what is known after the host was killed.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use segue_log::{ActionKind, CallId, code};
 use segue_tool::{BuiltinOptions, Known, ToolContext, ToolOutput};
 use serde_json::json;
 
-use crate::bench::{Bench, Told, error, lives, ok, pid_in, told, until};
+use crate::bench::{Bench, Told, error, helper_call, lives, ok, pid_in, told, until};
 
 #[tokio::test]
 async fn output_and_exit_are_told() {
@@ -18,6 +18,10 @@ async fn output_and_exit_are_told() {
         ("printf 'no line end'; exit 3", error(code::FAILED, "no line end\nexit code 3")),
         ("kill -SEGV $$", error(code::FAILED, "(no output)\nended by signal 11")),
         ("cat; pwd | sed 's,.*/,,'", ok("work\n")),
+        (
+            "[ \"$(cut -d' ' -f5,6 /proc/$$/stat)\" = \"$$ $$\" ] && echo own group and session",
+            ok("own group and session\n"),
+        ),
         (r"printf 'a\377b'", ok("a\u{fffd}b")),
         ("shopt -q login_shell || echo ${BASH_VERSION:+bash} $(( 6 * 7 ))", ok("bash 42\n")),
     ];
@@ -157,13 +161,7 @@ async fn a_working_folder_that_is_gone_is_told() {
 /// Starts a process that runs `command` as a call, and kills it once `ready` is there.
 async fn killed_host(bench: &Bench, command: &str, ready: &str) -> ToolContext {
     let context = bench.context();
-    let mut host = Command::new(env!("CARGO_BIN_EXE_segue-tool-test-helper"))
-        .arg("bash")
-        .args([&context.scope.calls, &context.scope.cwd])
-        .args([context.session.to_string(), context.call_id.to_string(), command.to_owned()])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut host = helper_call(&context, "bash", &json!({"command": command}), "").spawn().unwrap();
     let kept = context.call_folder().join("output");
     until(ready, || std::fs::read_to_string(&kept).ok().filter(|output| output == ready)).await;
     host.kill().unwrap();

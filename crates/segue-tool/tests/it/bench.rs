@@ -1,6 +1,7 @@
 //! A working folder, the built-in tools, and calls made as an agent makes them.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -138,6 +139,23 @@ pub fn ok(text: impl Into<String>) -> Told {
 
 pub fn error(code: &str, text: impl Into<String>) -> Told {
     (code.to_owned(), text.into())
+}
+
+/// A process of its own that makes a call; `before` is a shell command that sets it up.
+pub fn helper_call(context: &ToolContext, tool: &str, input: &Value, before: &str) -> Command {
+    let mut command = Command::new("bash");
+    command
+        .args([
+            "-c",
+            &format!("{before}\nexec \"$@\""),
+            "helper",
+            env!("CARGO_BIN_EXE_segue-tool-test-helper"),
+            "call",
+        ])
+        .args([&context.scope.calls, &context.scope.cwd])
+        .args([context.session.to_string(), context.call_id.to_string(), tool.to_owned(), input.to_string()])
+        .stdout(Stdio::null());
+    command
 }
 
 /// Waits until `check` gives something; a generous deadline is the only way to fail.

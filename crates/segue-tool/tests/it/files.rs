@@ -1,12 +1,13 @@
 //! `read`, `write`, `edit`.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 
 use segue_log::{ActionKind, BlobHash, Block, Expect, code};
 use segue_tool::{Known, ToolOutput};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Told, error, ok, told};
+use crate::bench::{Bench, Told, error, helper_call, ok, told};
 
 #[tokio::test]
 async fn text_is_read_as_numbered_lines() {
@@ -318,6 +319,34 @@ async fn repair_clears_away_the_temporary_file_of_a_killed_write() {
     assert!(left.exists(), "a mere look changes nothing");
     bench.evidence("write", &context, expect, true).await;
     assert!(!left.exists() && other.exists());
+}
+
+#[tokio::test]
+async fn a_process_that_dies_in_the_middle_of_a_write_leaves_the_old_file_whole() {
+    let bench = Bench::new();
+    let path = bench.put("a.txt", "old");
+    let context = bench.context();
+    let input = json!({"path": "a.txt", "content": "new\n".repeat(10_000)});
+    let expect = bench.expect("write", &input, &context).await.unwrap();
+    // The kernel kills a process that writes beyond this limit, 1024 bytes into the new file.
+    let status = helper_call(&context, "write", &input, "ulimit -f 1").status().unwrap();
+    assert_eq!(status.signal(), Some(25), "{status}");
+    let names = || {
+        let entries = std::fs::read_dir(&bench.cwd).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names().len(), 2, "{:?}", names());
+    assert_eq!(bench.bytes("a.txt"), b"old");
+    let text = format!(
+        "{} is as it was before the call: the change was not made. It may be tried again if still wanted.",
+        path.display()
+    );
+    let known = bench.evidence("write", &context, expect, true).await;
+    assert_eq!(known, Known::Result(ToolOutput::error(code::NOT_APPLIED, text)));
+    assert_eq!(names(), ["a.txt"]);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ mod rule;
 mod running;
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -22,8 +22,6 @@ use crate::limit::keep;
 use crate::process::ProcessRecord;
 use crate::sandbox::Level;
 use crate::tool::{Failure, Known, OpenCall, Scope, Tool, ToolContext, ToolOutput};
-
-pub use self::rule::has_shell_syntax;
 
 const DESCRIPTION: &str = "Runs a command line with `bash -c` in the working folder. Its output (standard output and \
 error as they come) is returned, the middle of long output left out. Standard input is empty, so nothing can be asked. \
@@ -116,8 +114,10 @@ impl Bash {
             let temporary = folder.join("tmp");
             let scope = context.scope.clone();
             launch = blocking(move || {
-                let mut writable: Vec<&Path> = vec![&scope.cwd, &temporary];
-                writable.extend(scope.extra.iter().map(|folder| folder.as_path()));
+                let folders = [&scope.cwd].into_iter().chain(&scope.extra);
+                // One that is not there cannot be written to; a link would be a name that the sandbox cannot open up.
+                let found: Vec<PathBuf> = folders.filter_map(|folder| folder.canonicalize().ok()).collect();
+                let writable: Vec<&Path> = found.iter().chain([&temporary]).map(PathBuf::as_path).collect();
                 if let Some(line) = sandbox.wrap(&writable, launch.line.clone()) {
                     launch.line = line;
                     launch.temporary = Some(temporary);

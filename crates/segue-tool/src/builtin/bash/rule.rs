@@ -1,71 +1,22 @@
 //! The literal rule that a person is offered for a command.
 
+use segue_log::literal_rule;
+
 /// Programs whose second word says what they do, so that two words make a rule.
-const WITH_SUBCOMMANDS: &[&str] = &[
-    "apt",
-    "brew",
-    "bun",
-    "cargo",
-    "deno",
-    "docker",
-    "dotnet",
-    "gh",
-    "git",
-    "go",
-    "gradle",
-    "helm",
-    "just",
-    "kubectl",
-    "make",
-    "mvn",
-    "npm",
-    "pip",
-    "pip3",
-    "pnpm",
-    "poetry",
-    "rustup",
-    "systemctl",
-    "terraform",
-    "uv",
-    "yarn",
-];
+const WITH_SUBCOMMANDS: &str = "apt brew bun cargo deno dotnet gh git go gradle just make mvn npm pip pip3 \
+    pnpm poetry rustup uv yarn";
 
 /// Programs that only look, whatever their arguments.
-const LOOKING: &[&str] = &[
-    "basename",
-    "cat",
-    "cmp",
-    "cut",
-    "date",
-    "df",
-    "diff",
-    "dirname",
-    "du",
-    "echo",
-    "file",
-    "grep",
-    "head",
-    "id",
-    "ls",
-    "nl",
-    "printf",
-    "pwd",
-    "readlink",
-    "realpath",
-    "sha256sum",
-    "stat",
-    "tail",
-    "tr",
-    "tree",
-    "uname",
-    "wc",
-    "which",
-    "whoami",
-];
+const LOOKING: &str = "basename cat cmp cut df diff dirname du echo grep head id ls nl printf pwd readlink realpath \
+    sha256sum stat tail tr uname wc which whoami";
+
+fn named(programs: &str, program: &str) -> bool {
+    programs.split(' ').any(|one| one == program)
+}
 
 /// True if a command is more than plain words: it has several commands, redirections, substitutions, quotes or
 /// patterns, so that a rule about its first words would say little about what it does.
-pub fn has_shell_syntax(command: &str) -> bool {
+fn has_shell_syntax(command: &str) -> bool {
     !command.chars().all(|c| c.is_alphanumeric() || " _-./:=@%+,".contains(c)) || assigns(command)
 }
 
@@ -77,7 +28,7 @@ fn assigns(command: &str) -> bool {
 /// `bash(cargo test *)` for a plain command whose first words say what it does; else the very command.
 pub(super) fn rule(command: &str) -> String {
     let command = command.trim();
-    let exact = || segue_log::literal_rule("bash", command);
+    let exact = || literal_rule("bash", command);
     if has_shell_syntax(command) {
         return exact();
     }
@@ -86,10 +37,10 @@ pub(super) fn rule(command: &str) -> String {
     let plain =
         |word: &str| word.starts_with(|c: char| c.is_ascii_lowercase()) && !word.contains(['.', '/', '=']);
     match second {
-        Some(second) if WITH_SUBCOMMANDS.contains(&program) && plain(second) => {
+        Some(second) if named(WITH_SUBCOMMANDS, program) && plain(second) => {
             format!("bash({program} {second} *)")
         }
-        _ if LOOKING.contains(&program) => format!("bash({program} *)"),
+        _ if named(LOOKING, program) => format!("bash({program} *)"),
         _ => exact(),
     }
 }
@@ -104,6 +55,7 @@ mod tests {
             ("cargo test --all", "bash(cargo test *)"),
             ("cargo --version", "bash(cargo --version)"),
             ("ls -la src", "bash(ls *)"),
+            ("rm *.o", r"bash(rm \*.o)"),
             ("rm -rf build", "bash(rm -rf build)"),
             ("python3 run.py", "bash(python3 run.py)"),
             ("cargo test; rm x", "bash(cargo test; rm x)"),
@@ -111,6 +63,7 @@ mod tests {
             ("cat a > b", "bash(cat a > b)"),
             ("ls $(rm x)", "bash(ls $(rm x))"),
             ("ls\nrm x", "bash(ls\nrm x)"),
+            ("rm *.o", r"bash(rm \*.o)"),
             ("rm *.o", r"bash(rm \*.o)"),
             (r"sed s/a\.b/c/ x?", r"bash(sed s/a\\.b/c/ x\?)"),
             ("PAGER=evil git log", "bash(PAGER=evil git log)"),

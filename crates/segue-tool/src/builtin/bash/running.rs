@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::output::Output;
 use crate::builtin::file::{blocking, failed};
@@ -29,6 +29,10 @@ pub(super) const OUTPUT: &str = "output";
 /// of the process is written. If this process dies before it opens the gate, the shell sees the end of its input and
 /// leaves, so a command without a record never ran.
 const GATE: &str = r#"read -r gate || exit 125; exec </dev/null; exec "$@""#;
+
+/// The program that gives a command a session and group of its own, where there is one: without a terminal nothing can
+/// stop to ask for a password there. It becomes the gate, so the process stays the same. Elsewhere there is only a group.
+const SETSID: &[&str] = &["/usr/bin/setsid", "/bin/setsid", "/run/current-system/sw/bin/setsid"];
 
 /// How long output is waited for after the shell has exited.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -124,7 +128,18 @@ fn start(launch: &Launch) -> Result<(Started, io::PipeReader, Output), Failure> 
     }
     let (reader, writer) = io::pipe().map_err(told("cannot make a pipe for", shell))?;
     let errors = writer.try_clone().map_err(told("cannot make a pipe for", shell))?;
-    let mut command = Command::new(shell);
+    let mut command = match SETSID.iter().find(|program| Path::new(program).exists()) {
+        Some(setsid) => {
+            let mut command = Command::new(setsid);
+            command.arg(shell);
+            command
+        }
+        None => {
+            let mut command = Command::new(shell);
+            command.process_group(0);
+            command
+        }
+    };
     command
         .args(["-c", GATE, "segue"])
         .args(&launch.line)
@@ -133,8 +148,7 @@ fn start(launch: &Launch) -> Result<(Started, io::PipeReader, Output), Failure> 
         .env("SEGUE_IDEMPOTENCY_KEY", &launch.key)
         .stdin(Stdio::piped())
         .stdout(writer)
-        .stderr(errors)
-        .process_group(0);
+        .stderr(errors);
     for name in &launch.hidden_env {
         command.env_remove(name);
     }
@@ -211,7 +225,8 @@ pub(super) async fn run(launch: Launch, context: &ToolContext, limit: Duration) 
                 },
             }
         };
-        while let Ok(Ok(read @ 1..)) = timeout(Duration::from_millis(100), pipe.read(&mut buffer)).await {
+        let last = Instant::now() + DRAIN;
+        while let Ok(Ok(read @ 1..)) = timeout_at(last, pipe.read(&mut buffer)).await {
             context.host.progress(&output.push(buffer.get(..read).unwrap_or_default()));
         }
     }
