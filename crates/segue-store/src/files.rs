@@ -225,6 +225,14 @@ impl Lock for RealLock {
     }
 }
 
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that another thread is just starting has a copy of the descriptor
+        // until it becomes another program, and the lock would live as long. Should this fail, it does.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Reads at most `limit` bytes from the start of a file.
 pub(crate) fn read_up_to(files: &dyn Files, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = files.open(path, Access::Read)?;
@@ -233,4 +241,31 @@ pub(crate) fn read_up_to(files: &dyn Files, path: &Path, limit: u64) -> io::Resu
     let read = file.read_at(0, &mut bytes)?;
     bytes.truncate(read);
     Ok(bytes)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+    use super::*;
+
+    /// A session that was closed while another thread started a command was "in use" for a moment, by nobody: the
+    /// command's process had a copy of the lock's descriptor until its exec.
+    #[test]
+    fn a_lock_that_is_given_back_is_free_though_a_copy_of_its_descriptor_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let lock = RealFiles.lock(&path).unwrap().unwrap();
+        let is_the_lock =
+            |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|target| target == path);
+        let open =
+            fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap()).find(is_the_lock).unwrap();
+        let number = open.file_name().into_string().unwrap().parse().unwrap();
+        let me = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let copy = pidfd_getfd(me, number, PidfdGetfdFlags::empty()).unwrap();
+        assert!(RealFiles.lock(&path).unwrap().is_none());
+        drop(lock);
+        assert!(RealFiles.lock(&path).unwrap().is_some());
+        drop(copy);
+    }
 }
