@@ -377,3 +377,64 @@ fn hostile_patterns_take_no_time() {
     let path = "a/".repeat(1_000);
     assert_eq!(verdict(Level::Ask, &[&rule], &[], "write", &action(ActionKind::Write, &path)), "ask");
 }
+
+/// What the shell makes of a command is asked of the shell itself: of many commands put together from pieces that split,
+/// quote, substitute and redirect, those that `bash(good *)` allows are run, and must have run nothing but `good`.
+#[test]
+fn a_shell_runs_nothing_but_what_a_rule_allows() {
+    const PIECES: [&str; 44] = [
+        "good", "good ", "good x", "evil", "evil ", " ", "  ", "\t", "\n", "\r\n", ";", ";;", "&", "&&", "|",
+        "||", "|&", "'", "'", "\"", "\"", "\\", "\\\n", "$", "$x", "$(", ")", "(", "`", "`", "${", "}", "{",
+        "#", ">", "<", "<<", "=", "$'", "\\'", "\\\"", "!", "eval ", "x",
+    ];
+    const RUNS: usize = 1_500;
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let script = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("good", "#!/bin/sh\n");
+    script("evil", &format!("#!/bin/sh\n: > '{}'\n", ran.display()));
+
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % u64::try_from(limit).unwrap()).unwrap()
+    };
+    let rule = rules(&["bash(good *)"]);
+    let (mut allowed, mut with_evil) = (0, 0);
+    for _ in 0..400_000 {
+        let mut command = "good ".to_owned();
+        for _ in 0..1 + below(9) {
+            command.push_str(PIECES[below(PIECES.len())]);
+        }
+        if decide(Level::Ask, &Rules::default(), &rule, "bash", &action(OPEN, &command)) == Verdict::Ask {
+            continue;
+        }
+        allowed += 1;
+        // One that does not name it cannot run it.
+        if !command.contains("evil") {
+            continue;
+        }
+        with_evil += 1;
+        std::process::Command::new("/bin/bash")
+            .args(["--noprofile", "--norc", "-c", &command])
+            .env_clear()
+            .env("PATH", folder.path())
+            .env("x", "evil")
+            .current_dir(folder.path())
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert!(!ran.exists(), "ran something else: {command:?}");
+        if with_evil == RUNS {
+            break;
+        }
+    }
+    assert!(with_evil >= RUNS, "only {with_evil} of {allowed} allowed commands were worth running");
+}
