@@ -140,6 +140,8 @@ pub struct Step {
     pub model: Option<String>,
     /// Its last attempt.
     pub attempt: u64,
+    /// The seq of its last request.
+    pub asked: Option<Seq>,
 }
 
 /// A message and where it came from.
@@ -149,6 +151,8 @@ pub struct Said {
     pub record: Arc<Record>,
     /// The model that said it.
     pub model: Option<String>,
+    /// The seq of the last request before it: what came after that, the model had not been told.
+    pub asked: Option<Seq>,
 }
 
 impl Said {
@@ -422,6 +426,7 @@ impl Conversation {
             end: None,
             model: None,
             attempt: 0,
+            asked: None,
         };
         if let Some(turn) = self.turn_mut(data.turn) {
             turn.steps.push(step);
@@ -438,6 +443,7 @@ impl Conversation {
         {
             step.model = model;
             step.attempt = data.attempt;
+            step.asked = Some(record.seq);
         }
     }
 
@@ -447,7 +453,7 @@ impl Conversation {
         let Some(step_at) = turn.steps.iter().rposition(|step| step.number == data.step) else { return };
         let Some(step) = turn.steps.get_mut(step_at) else { return };
         step.partials = Vec::new();
-        step.messages.push(Said { record: record.clone(), model: step.model.clone() });
+        step.messages.push(Said { record: record.clone(), model: step.model.clone(), asked: step.asked });
         if data.is_cut_short() {
             return;
         }

@@ -110,7 +110,8 @@ impl Builder {
             }
             let after = self.after;
             for said in step.messages.iter().filter(|said| said.record.seq > after) {
-                self.notes_before(said.record.seq);
+                // A note that came while the model was answering was not told to it: it follows the answer.
+                self.notes_before(said.asked.unwrap_or(said.record.seq));
                 self.message(step, said);
             }
         }

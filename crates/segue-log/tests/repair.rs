@@ -482,6 +482,29 @@ fn a_settlement_is_told_where_it_was_made() {
     );
 }
 
+// A note made while an answer streamed was put before that answer, as though the model had been told it: what was sent
+// once changed, and after a cut the last words seemed to come after the loss.
+#[test]
+fn a_note_made_while_the_model_answered_follows_the_answer() {
+    let asked = |log: Log| {
+        let (turn, step) = (Some(log.turn), Some(log.step));
+        let (model, parameters, system, tools) = (Some("p/m".to_owned()), None, None, None);
+        let (attempt, purpose, same_as) = (1, RequestFor::Step, None);
+        log.add(RequestHeader { turn, step, attempt, purpose, same_as, model, parameters, system, tools })
+    };
+    let (log, _) = log().u("hi").a("", &["c1"]).c("c1").repaired(&Evidence::default());
+    let unknown = format!("U[hi] A[~, pc1] U[pc1={UNKNOWN}, more]");
+    let log = asked(log.u("more"));
+    let settled = log.clone();
+    let settled = Log { turn: 1, ..settled }.settled("c1", Settlement::Done);
+    let settled = Log { turn: 2, ..settled }.a("ok", &[]);
+    assert_eq!(sent(&settled.conversation), format!("{unknown} A[~, ok] U[(The person settled the o)]"));
+    let cut_at = log.conversation.last() + 1;
+    let cut = log.partial(1, "half").add(SessionRepaired { cut_at, files: vec![] });
+    let (cut, _) = cut.repaired(&Evidence::default());
+    assert_eq!(sent(&cut.conversation), format!("{unknown} A[half] U[(The end of this conversa)]"));
+}
+
 #[test]
 fn compaction_keeps_prompts_that_are_not_answered_yet() {
     let log = log().u("old").a("fine", &[]).end().u("new").a("", &["c1"]).c("c1").r("c1").next_step();

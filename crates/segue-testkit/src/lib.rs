@@ -2,6 +2,7 @@
 
 pub mod contract;
 pub mod disk;
+pub mod logs;
 pub mod model_server;
 pub mod provider_check;
 
