@@ -94,9 +94,12 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
+    /// Variables; where data is kept and the user's file is.
+    type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str);
+
     #[test]
     fn places_follow_the_environment() {
-        let cases: [(&[(&str, &str)], &str, &str); 5] = [
+        let cases: [Case; 5] = [
             (&[("SEGUE_HOME", "/s"), ("HOME", "/h")], "/s", "/s/config.toml"),
             (&[("HOME", "/h")], "/h/.local/share/segue", "/h/.config/segue/config.toml"),
             (&[("SEGUE_HOME", ""), ("HOME", "/h")], "/h/.local/share/segue", "/h/.config/segue/config.toml"),

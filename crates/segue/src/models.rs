@@ -29,16 +29,20 @@ pub enum Reached {
     /// It is part of this program.
     Practice,
     /// Over HTTP.
-    Endpoint {
-        /// The provider's name.
-        provider: String,
-        /// The model's name at the provider.
-        model: String,
-        /// The provider.
-        settings: Provider,
-        /// The key and where it came from.
-        key: Option<(Secret, String)>,
-    },
+    Endpoint(Box<Endpoint>),
+}
+
+/// A model at a provider.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Endpoint {
+    /// The provider's name.
+    pub provider: String,
+    /// The model's name at the provider.
+    pub model: String,
+    /// The provider.
+    pub settings: Provider,
+    /// The key and where it came from.
+    pub key: Option<(Secret, String)>,
 }
 
 /// Chooses the model. `session` is what the session's log names.
@@ -54,8 +58,8 @@ pub fn choose(
     }
     if let Some(model) = session {
         let mut choice = named(config, environment, model, "the session's log")?;
-        choice.notice =
-            (choice.reached == Reached::Practice).then(|| practice_notice("the session was begun with it"));
+        choice.notice = (choice.reached == Reached::Practice)
+            .then(|| practice_notice("the session was begun with it, and --model changes that"));
         return Ok(choice);
     }
     if let Some(model) = &config.model {
@@ -140,12 +144,12 @@ pub fn named(config: &Config, environment: &Environment, text: &str, place: &str
     }
     Ok(Choice {
         full_name: format!("{provider_name}/{model}"),
-        reached: Reached::Endpoint {
+        reached: Reached::Endpoint(Box::new(Endpoint {
             provider: provider_name.to_owned(),
             model: model.to_owned(),
             settings: provider.clone(),
             key,
-        },
+        })),
         notice: None,
     })
 }
@@ -181,10 +185,11 @@ mod tests {
         match choose(&config, &merged.settings, &environment, session) {
             Ok(choice) => {
                 let key = match &choice.reached {
-                    Reached::Endpoint { key: Some((key, from)), .. } => {
-                        format!(" with {} of {from}", key.reveal())
-                    }
-                    _ => String::new(),
+                    Reached::Endpoint(endpoint) => endpoint
+                        .key
+                        .as_ref()
+                        .map_or_else(String::new, |(key, from)| format!(" with {} of {from}", key.reveal())),
+                    Reached::Practice => String::new(),
                 };
                 let noticed = if choice.notice.is_some() { " (noticed)" } else { "" };
                 format!("{}{key}{noticed}", choice.full_name)
@@ -193,13 +198,22 @@ mod tests {
         }
     }
 
+    /// A file, a flag, variables, the session's model; and what comes of them.
+    type Case = (
+        &'static str,
+        Option<&'static str>,
+        Vec<(&'static str, &'static str)>,
+        Option<&'static str>,
+        &'static str,
+    );
+
     #[test]
     fn the_model_is_chosen_as_documented() {
         let anthropic = ("ANTHROPIC_API_KEY", "k1");
         let openai = ("OPENAI_API_KEY", "k2");
         let mine = "[providers.mine]\napi = 'openai'\nbase_url = 'http://h/v1'\nmodel = 'm'\n";
         let keyed = "[providers.mine]\napi = 'openai'\nbase_url = 'http://h/v1'\nkey = 'k3'\nmodel = 'm'\n";
-        let cases: Vec<(&str, Option<&str>, Vec<(&str, &str)>, Option<&str>, &str)> = vec![
+        let cases: Vec<Case> = vec![
             ("", None, vec![], None, "practice/practice (noticed)"),
             ("", Some("practice"), vec![], None, "practice/practice"),
             ("", None, vec![openai], None, "openai/gpt-5.5 with k2 of OPENAI_API_KEY"),

@@ -42,7 +42,7 @@ fn folder_of(store: &Sourced<String>) -> Result<PathBuf> {
         },
         // Only the scheme is repeated: the rest may hold a password.
         Some((scheme @ ("sqlite" | "postgres" | "postgresql"), _)) => {
-            Err(wrong(format!("stores of kind {scheme}: are not in this version yet; use jsonl:DIR")))
+            Err(wrong(format!("{scheme}: stores are not in this version yet; use jsonl:DIR")))
         }
         Some(_) => Err(wrong("a store of an unknown kind; write jsonl:DIR".into())),
     }
@@ -58,10 +58,10 @@ mod tests {
             |value: &str| Sourced { value: value.into(), place: Place::Flag("--store"), rank: Rank::Flags };
         assert_eq!(folder_of(&flag("jsonl:/a b/c")), Ok("/a b/c".into()));
         for (value, message) in [
-            ("sqlite:/x.db", "--store: stores of kind sqlite: are not in this version yet; use jsonl:DIR"),
+            ("sqlite:/x.db", "--store: sqlite: stores are not in this version yet; use jsonl:DIR"),
             (
                 "postgres://u:secret@h/d",
-                "--store: stores of kind postgres: are not in this version yet; use jsonl:DIR",
+                "--store: postgres: stores are not in this version yet; use jsonl:DIR",
             ),
             ("jsonl:", "--store: \"jsonl:\" names no store; write jsonl:DIR"),
             ("/x", "--store: \"/x\" names no store; write jsonl:DIR"),

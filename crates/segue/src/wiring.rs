@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::config::{Config, Sourced};
 use crate::environment::Environment;
 use crate::error::{Error, Kind, Result};
-use crate::models::{Choice, Reached, named};
+use crate::models::{Choice, Endpoint, Reached, named};
 use crate::output;
 use crate::store_place::StorePlace;
 
@@ -133,9 +133,9 @@ impl Models for ModelsByName {
 
 /// The model of a choice. Nothing is sent and nothing connected yet.
 pub fn reach(choice: &Choice) -> Result<Arc<dyn Model>> {
-    let (provider, model, settings, key) = match &choice.reached {
+    let Endpoint { provider, model, settings, key } = match &choice.reached {
         Reached::Practice => return Ok(Arc::new(Practice::new())),
-        Reached::Endpoint { provider, model, settings, key } => (provider, model, settings, key),
+        Reached::Endpoint(endpoint) => endpoint.as_ref(),
     };
     let api = if settings.api == "anthropic" { Api::Anthropic } else { Api::OpenAi };
     let mut endpoint = ProviderConfig::new(provider, api, &settings.base_url);

@@ -61,5 +61,5 @@ fn meaning(arg: &Arg) -> String {
         let separator = if text.contains(" `") { "," } else { " One of" };
         text.push_str(&format!("{separator} `{}`{}", value.get_name(), help.unwrap_or_default()));
     }
-    text.replace('|', "\\|")
+    sentence(&text).replace('|', "\\|")
 }

@@ -13,6 +13,10 @@ use segue_log::PromptId;
 pub use check::parse;
 pub use values::{ExportFormat, Level, ListOutput, RunOutput, SettleHow, ShowOutput, Timeout};
 
+/// The ways to call it.
+const USAGE: &str =
+    "segue [OPTIONS] [PROMPT]\n       segue [OPTIONS] -p [PROMPT]\n       segue [OPTIONS] <COMMAND>";
+
 /// Conversations with coding agents that carry on.
 ///
 /// A session is durable before anything touches the world. Close the terminal, kill the process: `--resume` goes on.
@@ -21,8 +25,8 @@ pub use values::{ExportFormat, Level, ListOutput, RunOutput, SettleHow, ShowOutp
     name = "segue",
     version,
     args_override_self = true,
-    subcommand_negates_reqs = true,
-    max_term_width = 100
+    max_term_width = 100,
+    override_usage = USAGE
 )]
 pub struct Cli {
     #[command(flatten)]

@@ -85,7 +85,7 @@ fn say(text: &str) -> Result<()> {
 
 fn quote(lines: &[&str]) -> Result<()> {
     let indented: Vec<String> = lines.iter().map(|line| format!("    {line}")).collect();
-    output::print(&format!("{}\n", indented.join("\n")))
+    output::print(&format!("{}\n\n", indented.join("\n")))
 }
 
 /// A folder with a home of its own and a place to work, and this binary to run there.

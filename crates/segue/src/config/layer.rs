@@ -53,7 +53,7 @@ pub enum Place {
     File {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line, from 1; 0 for the file as a whole.
         line: usize,
         /// The column, from 1; 0 if it adds nothing.
         column: usize,
@@ -64,10 +64,18 @@ pub enum Place {
     Flag(&'static str),
 }
 
+impl Place {
+    /// A file as a whole.
+    pub fn whole_file(path: &Path) -> Self {
+        Self::File { path: path.to_owned(), line: 0, column: 0 }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
+            Self::File { path, line: 0, .. } => write!(f, "{}", path.display()),
             Self::File { path, line, column: 0 } => write!(f, "{}:{line}", path.display()),
             Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
             Self::Variable(name) => write!(f, "${name}"),

@@ -189,10 +189,7 @@ impl Merged {
     }
 
     fn read(&mut self, rank: Rank, path: PathBuf, required: bool) -> Option<(Layer, String)> {
-        let problem = |message: String| Problem {
-            place: Place::File { path: path.clone(), line: 1, column: 0 },
-            message,
-        };
+        let problem = |message: String| Problem { place: Place::whole_file(&path), message };
         let (found, read) = match std::fs::read(&path) {
             Ok(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => (true, Some((Layer::parse(&text, Some(&path), rank), text))),
@@ -440,10 +437,10 @@ mod tests {
             problems,
             [
                 format!(
-                    "{}:1: not UTF-8, so not TOML",
+                    "{}: not UTF-8, so not TOML",
                     machine.folder.path().join("home/config.toml").display()
                 ),
-                format!("{}:1: cannot be read: No such file or directory (os error 2)", missing.display()),
+                format!("{}: cannot be read: No such file or directory (os error 2)", missing.display()),
                 "$SEGUE_LIMITS_MAX_STEPS: limits.max_steps must be a whole number, at least 1, not \"many\""
                     .into(),
             ]

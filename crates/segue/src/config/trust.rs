@@ -34,10 +34,8 @@ impl TrustFile {
 
     /// What is remembered of a folder whose file has this content.
     pub fn look_up(&self, folder: &Path, content: &[u8]) -> std::result::Result<Trust, Problem> {
-        let folders = self.read().map_err(|message| Problem {
-            place: Place::File { path: self.path.clone(), line: 1, column: 0 },
-            message,
-        })?;
+        let folders =
+            self.read().map_err(|message| Problem { place: Place::whole_file(&self.path), message })?;
         Ok(match folders.get(&key(folder)) {
             Some(hash) if *hash == BlobHash::of(content).to_string() => Trust::Trusted,
             Some(_) => Trust::Changed,

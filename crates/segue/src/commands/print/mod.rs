@@ -4,6 +4,7 @@ mod prompt;
 mod report;
 mod run;
 mod session;
+mod watch;
 
 use crate::app::App;
 use crate::args::Run;

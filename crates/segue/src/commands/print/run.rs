@@ -1,50 +1,35 @@
 //! The turn itself: the prompt goes in, what happens is shown, and whatever ends it is told.
 
-use std::time::Duration;
-
-use segue_log::{Block, EndReason, PromptFor, Seq, code};
-use segue_runtime::{NewPrompt, Outcome, Session, Subscription, Update};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use segue_log::{Block, EndReason, PromptFor, code};
+use segue_runtime::{NewPrompt, Outcome, Session};
 
 use super::report::Report;
 use super::session::{self, SURFACE};
+use super::watch::{Signals, Stop, Watch};
 use crate::app::App;
 use crate::args::Run;
 use crate::error::{Error, Kind, Result};
-use crate::progress::Progress;
-
-/// How long a cancelled turn may take to end before the process ends without it. Tools get some seconds to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the last records are waited for once the turn has ended.
-const LAST_RECORDS: Duration = Duration::from_secs(2);
 
 /// Runs the turn; gives the exit code. What becomes known is kept in `report` at once, so that a failure loses none of it.
 pub async fn run(app: &App, run: &Run, text: Option<String>, report: &mut Report) -> Result<u8> {
-    let mut signals = Signals::listen()?;
+    let signals = Signals::listen()?;
     let opened = session::open(app, run, report).await?;
     let session = opened.session;
-    let result = turn(app, run, report, &session, opened.first_new, text, &mut signals).await;
+    let mut watch = Watch::new(session.clone(), opened.first_new, signals, app.common.quiet);
+    let result = turn(run, text, &session, &mut watch, report).await;
     // Whatever happened: the log is ended in order, and the lease given back.
-    let closed = tokio::time::timeout(PATIENCE, session.close()).await;
+    let closed = watch.close().await;
     let code = result?;
-    match closed {
-        Ok(Ok(())) => Ok(code),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Error::new(Kind::Internal, "the session could not be closed in order in time")),
-    }
+    closed.map(|()| code)
 }
 
 async fn turn(
-    app: &App,
     run: &Run,
-    report: &mut Report,
-    session: &Session,
-    first_new: Seq,
     text: Option<String>,
-    signals: &mut Signals,
+    session: &Session,
+    watch: &mut Watch,
+    report: &mut Report,
 ) -> Result<u8> {
-    let mut updates = session.subscribe(first_new);
     let finishing = if run.finish { Some(session.finish().await?) } else { None };
     let accepted = match text {
         Some(text) => {
@@ -66,113 +51,8 @@ async fn turn(
             (None, None) => None,
         }
     };
-    let progress = Progress::of_a_turn(app.common.quiet);
-    let mut watch = Watch { report, progress, session, stop: None, shown: first_new.saturating_sub(1) };
-    let outcome = watch.until(ended, &mut updates, signals, run.timeout.map(|timeout| timeout.0)).await?;
-    watch.progress.end();
-    let stop = watch.stop;
-    conclude(report, session, outcome, stop)
-}
-
-/// Why a turn is being stopped from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    Signal(u8),
-    TimedOut,
-}
-
-impl Stop {
-    fn error(self) -> Error {
-        match self {
-            Self::Signal(number) => Error::new(Kind::Signal(number), "interrupted"),
-            Self::TimedOut => Error::new(Kind::Turn, "the turn took longer than --timeout").code("TIMED_OUT"),
-        }
-    }
-}
-
-struct Watch<'a> {
-    report: &'a Report,
-    progress: Progress,
-    session: &'a Session,
-    stop: Option<Stop>,
-    /// The last record shown.
-    shown: Seq,
-}
-
-impl Watch<'_> {
-    /// Shows what happens until `ended` tells the outcome. A signal or the time limit ends the session in order; a second
-    /// signal, or a turn that does not end in time, ends the wait.
-    async fn until(
-        &mut self,
-        ended: impl Future<Output = Option<Outcome>>,
-        updates: &mut Subscription,
-        signals: &mut Signals,
-        limit: Option<Duration>,
-    ) -> Result<Option<Outcome>> {
-        tokio::pin!(ended);
-        let mut deadline = limit.map(|limit| Instant::now() + limit);
-        let mut are_updates_over = false;
-        let outcome = loop {
-            let due = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
-            tokio::select! {
-                outcome = &mut ended => break outcome,
-                update = updates.next(), if !are_updates_over => match update {
-                    Some(update) => self.show(&update)?,
-                    None => are_updates_over = true,
-                },
-                number = signals.next() => match self.stop {
-                    Some(Stop::Signal(first)) => return Err(Stop::Signal(first).error()),
-                    _ => deadline = Some(self.end(Stop::Signal(number))),
-                },
-                () = sleep_until(due), if deadline.is_some() => match self.stop {
-                    Some(stop) => return Err(stop.error()),
-                    None => deadline = Some(self.end(Stop::TimedOut)),
-                },
-            }
-        };
-        if !are_updates_over && let Some(outcome) = &outcome {
-            self.show_the_rest(outcome, updates).await?;
-        }
-        Ok(outcome)
-    }
-
-    /// Begins to end the session in order; gives the time when the wait for that is over.
-    fn end(&mut self, stop: Stop) -> Instant {
-        self.stop = Some(stop);
-        self.progress.say("ending");
-        let session = self.session.clone();
-        // Closing is waited for by whoever waits for the turn; its result is asked for once more at the end.
-        tokio::spawn(async move { session.close().await });
-        Instant::now() + PATIENCE
-    }
-
-    /// Shows the records up to the turn's end.
-    async fn show_the_rest(&mut self, outcome: &Outcome, updates: &mut Subscription) -> Result<()> {
-        let end = self.session.conversation(|conversation| {
-            conversation.turn(outcome.turn).and_then(|turn| turn.end.as_ref()).map(|(seq, _)| *seq)
-        });
-        let (Some(end), None) = (end, &outcome.not_stored) else { return Ok(()) };
-        let until = Instant::now() + LAST_RECORDS;
-        while self.shown < end {
-            match tokio::time::timeout_at(until, updates.next()).await {
-                Ok(Some(update)) => self.show(&update)?,
-                Ok(None) | Err(_) => break,
-            }
-        }
-        Ok(())
-    }
-
-    fn show(&mut self, update: &Update) -> Result<()> {
-        match update {
-            Update::Calling { tool, .. } => self.progress.say(tool),
-            Update::Progress { text, .. } => self.progress.say(text.trim()),
-            Update::Delta { .. } => self.progress.say("answering"),
-            Update::Notice { message, .. } => self.progress.note(message),
-            Update::Record(record) => self.shown = record.seq,
-            Update::Question(_) => {}
-        }
-        self.report.update(update)
-    }
+    let outcome = watch.until(ended, run.timeout.map(|timeout| timeout.0), report).await?;
+    conclude(report, session, outcome, watch.stop())
 }
 
 /// Fills in the report and decides the exit code.
@@ -224,34 +104,4 @@ fn conclude(
         EndReason::MaxSteps => error.hint("a further prompt goes on; --max-steps allows more"),
         _ => error,
     })
-}
-
-/// The signals that end a conversation.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self> {
-        let listen = |kind: SignalKind| {
-            signal(kind)
-                .map_err(|error| Error::new(Kind::Internal, format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// The number of the next one.
-    async fn next(&mut self) -> u8 {
-        tokio::select! {
-            _ = self.interrupt.recv() => 2,
-            _ = self.terminate.recv() => 15,
-            _ = self.hang_up.recv() => 1,
-        }
-    }
 }

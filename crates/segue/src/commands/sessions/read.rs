@@ -1,8 +1,10 @@
 //! Reading one session, and looking at all of them. Changes nothing.
 
+use std::path::Path;
+
 use segue_log::line::encode_header;
-use segue_log::{Conversation, Record, TranscriptOptions, transcript};
-use segue_store::{Query, ReadLog, State, Store};
+use segue_log::{Conversation, Record, SessionId, TranscriptOptions, transcript};
+use segue_store::{ReadLog, Store};
 use serde_json::{Value, json};
 
 use crate::args::{ExportFormat, ListOutput, ShowOutput};
@@ -111,10 +113,21 @@ pub async fn check(store: &dyn Store, format: ListOutput) -> Result<u8> {
             output::print(&text)?;
         }
     }
-    // A stray file is worth a line and no more; a damaged session is a failure.
-    let rows = store.list(&Query { empty: true, ..Query::default() }).await?.rows;
-    let is_damaged = rows.iter().any(|row| row.state == State::Damaged);
-    Ok(if is_damaged { Kind::Storage.exit_code() } else { 0 })
+    // A stray file is worth a line and no more; a session that cannot be read whole is a failure.
+    let mut sessions: Vec<SessionId> =
+        report.findings.iter().filter_map(|(path, _)| session_of(path)).collect();
+    sessions.dedup();
+    for id in sessions {
+        if store.read(id, 1).await.map_or(true, |log| log.damage.is_some()) {
+            return Ok(Kind::Storage.exit_code());
+        }
+    }
+    Ok(0)
+}
+
+/// The session that a path lies in.
+fn session_of(path: &Path) -> Option<SessionId> {
+    path.iter().rev().find_map(|name| name.to_str()?.parse().ok())
 }
 
 /// A number with its noun.
