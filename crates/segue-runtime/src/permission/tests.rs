@@ -382,10 +382,11 @@ fn hostile_patterns_take_no_time() {
 /// quote, substitute and redirect, those that `bash(good *)` allows are run, and must have run nothing but `good`.
 #[test]
 fn a_shell_runs_nothing_but_what_a_rule_allows() {
-    const PIECES: [&str; 44] = [
-        "good", "good ", "good x", "evil", "evil ", " ", "  ", "\t", "\n", "\r\n", ";", ";;", "&", "&&", "|",
-        "||", "|&", "'", "'", "\"", "\"", "\\", "\\\n", "$", "$x", "$(", ")", "(", "`", "`", "${", "}", "{",
-        "#", ">", "<", "<<", "=", "$'", "\\'", "\\\"", "!", "eval ", "x",
+    const PIECES: &[&str] = &[
+        "good", "good ", " good x", "evil", "evil ", ";evil ", "\nevil ", "&&evil ", " ", "\t", "\n", "\r\n",
+        ";", ";;", "&", "&&", "|", "||", "|&", "'", "'", "'", "\"", "\"", "\\", "\\\n", "$", "$x", "$(",
+        "$(evil)", "`evil`", ")", "(", "`", "`", "${", "}", "{", "#", "#'", " #'", ">", "<", "<<", "=", "$'",
+        "$'\\'", "\\'", "\\\"", "!", "eval ", "x",
     ];
     const RUNS: usize = 1_500;
     let folder = tempfile::tempdir().unwrap();
