@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use segue_log::{Block, Conversation, PermissionOutcome, Policy, PromptFor, PromptId, Record, SessionId};
+use segue_log::{
+    Block, CallId, Conversation, PermissionOutcome, Policy, PromptFor, PromptId, Record, SessionId,
+};
 use segue_model::{Api, Model, Parameters, ProviderConfig, connect};
 use segue_native::{Models, NativeConfig, NativeDrivers, RetryPolicy};
 use segue_runtime::permission::{Answer, Asker, Level, Question, Rules};
@@ -146,11 +148,11 @@ impl Place {
 
     /// The model that the server plays.
     pub fn model(&self, window: u64) -> Arc<dyn Model> {
-        let api = match self.wire {
-            Wire::Anthropic => Api::Anthropic,
-            Wire::OpenAi => Api::OpenAi,
+        let (provider, api) = match self.wire {
+            Wire::Anthropic => ("anthropic", Api::Anthropic),
+            Wire::OpenAi => ("openai", Api::OpenAi),
         };
-        connect(&ProviderConfig::new("test", api, &self.url), "test", Some(window)).unwrap()
+        connect(&ProviderConfig::new(provider, api, &self.url), "test", Some(window)).unwrap()
     }
 
     /// The file that `count` and `look` append to.
@@ -164,9 +166,22 @@ impl Place {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// The ids of the calls of `count` and `look` that ran, in order.
+    pub fn ran_calls(&self) -> Vec<CallId> {
+        let text = std::fs::read_to_string(tools::calls_file(&self.ran_file())).unwrap_or_default();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
     /// The session's log as it stands on disk.
     pub async fn log(&self, id: SessionId) -> ReadLog {
         self.store().read(id, 1).await.unwrap()
+    }
+
+    /// The id of the one session of the store; none if there is none.
+    pub async fn only_session(&self) -> Option<SessionId> {
+        let ids = self.store().ids_with_prefix("", 2).await.unwrap();
+        assert!(ids.len() < 2, "{ids:?}");
+        ids.first().copied()
     }
 
     /// The log file of a session.

@@ -63,12 +63,22 @@ fn action(tool: &str, kind: ActionKind, input: &Value) -> Action {
     Action { kind, subject: String::new(), shown: format!("{tool} {input}"), rule: tool.to_owned() }
 }
 
+/// The file beside `ran` that holds the id of each call that ran.
+pub fn calls_file(ran: &Path) -> PathBuf {
+    ran.with_extension("calls")
+}
+
 fn line(input: &Value) -> String {
     input["line"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Appends a line to the file that tells what ran.
-fn leave(file: &Path, line: &str) {
+/// Notes that a call ran: its line, and beside it its id.
+fn leave(ran: &Path, line: &str, context: &ToolContext) {
+    append(&calls_file(ran), context.call_id.as_str());
+    append(ran, line);
+}
+
+fn append(file: &Path, line: &str) {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -103,10 +113,10 @@ impl Tool for Count {
         action("count", ActionKind::Other, input)
     }
 
-    async fn run(&self, input: Value, _context: &ToolContext) -> ToolOutput {
+    async fn run(&self, input: Value, context: &ToolContext) -> ToolOutput {
         let line = line(&input);
         (self.moments.0)(&format!("count before {line}"));
-        leave(&self.ran, &line);
+        leave(&self.ran, &line, context);
         (self.moments.0)(&format!("count after {line}"));
         ToolOutput::ok(format!("counted {line}"))
     }
@@ -147,7 +157,7 @@ impl Tool for Look {
     async fn run(&self, input: Value, context: &ToolContext) -> ToolOutput {
         let line = line(&input);
         (self.moments.0)(&format!("look before {line}"));
-        leave(&self.ran, &line);
+        leave(&self.ran, &line, context);
         (self.moments.0)(&format!("look after {line}"));
         if input["wait"] == true {
             tokio::select! {

@@ -1,0 +1,5 @@
+//! The crash matrix: a process is killed at every step of what it does, and what it promised must hold.
+
+mod child;
+mod judge;
+mod matrix;
