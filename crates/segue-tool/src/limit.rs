@@ -25,7 +25,9 @@ pub async fn fit(mut output: ToolOutput, host: &dyn ToolHost) -> ToolOutput {
         {
             let told =
                 format!("[an image ({media_type}) too large to be shown: {} bytes of Base64]", data.len());
-            let kept = keep(std::mem::take(data).into_bytes(), host).await;
+            let bytes = std::mem::take(data).into_bytes();
+            let total = bytes.len() as u64;
+            let kept = keep(bytes, total, host).await;
             *block = Block::text(format!("{told} {kept}"));
         }
     }
@@ -40,7 +42,8 @@ pub async fn fit(mut output: ToolOutput, host: &dyn ToolHost) -> ToolOutput {
     let (head, tail) = head_and_tail(&whole, RESULT_LIMIT);
     let left_out = whole.len() - head.len() - tail.len();
     let (head, tail) = (head.to_owned(), tail.to_owned());
-    let kept = keep(whole.into_bytes(), host).await;
+    let total = whole.len() as u64;
+    let kept = keep(whole.into_bytes(), total, host).await;
     rest.insert(0, Block::text(format!("{head}\n[{left_out} bytes left out here. {kept}]\n{tail}")));
     output.content = rest;
     output
@@ -54,14 +57,15 @@ fn text_in(block: &Block) -> Option<&str> {
     }
 }
 
-/// Keeps `bytes` as a blob and says so in a sentence.
-pub(crate) async fn keep(mut bytes: Vec<u8>, host: &dyn ToolHost) -> String {
-    let dropped = bytes.len().saturating_sub(KEEP_LIMIT);
+/// Keeps the first of `total` bytes as a blob, as many as there are in `bytes` and may be kept, and says so in a sentence.
+pub(crate) async fn keep(mut bytes: Vec<u8>, total: u64, host: &dyn ToolHost) -> String {
     bytes.truncate(KEEP_LIMIT);
+    let kept = bytes.len();
+    let dropped = total.saturating_sub(kept as u64);
     match host.put_blob(bytes).await {
         Ok(hash) if dropped == 0 => format!("The whole is kept as blob {hash}."),
         Ok(hash) => {
-            format!("Its first {KEEP_LIMIT} bytes are kept as blob {hash}; {dropped} bytes were dropped.")
+            format!("The first {kept} bytes are kept as blob {hash}; the last {dropped} were dropped.")
         }
         Err(failure) => format!("The rest could not be kept: {failure}."),
     }

@@ -85,6 +85,7 @@ impl Registry {
             Value::String(raw) => {
                 let why = match serde_json::from_str::<Value>(raw) {
                     Err(error) => format!("are not JSON ({error})"),
+                    Ok(Value::Object(_)) => "are a string with JSON in it, not a JSON object".to_owned(),
                     Ok(_) => "are not a JSON object".to_owned(),
                 };
                 return Err(invalid(format!("the arguments of {name} {why}: {}", clip(raw, REPEATED))));

@@ -1,10 +1,10 @@
 //! `bash`: results, the end of process trees, and what is known after the host was killed.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use segue_log::{ActionKind, CallId, code};
-use segue_tool::{BuiltinOptions, Known, ToolContext, ToolOutput};
+use segue_tool::{BuiltinOptions, KEEP_LIMIT, Known, ToolContext, ToolOutput};
 use serde_json::json;
 
 use crate::bench::{Bench, Told, error, helper_call, lives, ok, pid_in, told, until};
@@ -62,6 +62,32 @@ async fn long_output_is_cut_in_the_middle_and_kept_whole() {
     assert!(text.ends_with(&end), "{}", &text[text.len() - 300..]);
     assert_eq!(*bench.host.progress.lock().unwrap(), whole);
     assert!(!folder.exists(), "a call that has its result leaves nothing");
+}
+
+#[tokio::test]
+async fn of_endless_output_fifty_megabytes_are_kept_and_the_rest_is_told_to_be_dropped() {
+    let bench = Bench::new();
+    let (code, text) = bench.call("bash", json!({"command": "yes | head -c 60000000"})).await;
+    let (hash, kept) = bench.only_blob();
+    assert_eq!((code.as_str(), kept.len()), ("", KEEP_LIMIT));
+    let end = format!(
+        "[60000000 bytes of output, 59970000 left out. The first {KEEP_LIMIT} bytes are kept as blob {hash}; the last {} were dropped.]",
+        60_000_000 - KEEP_LIMIT
+    );
+    assert!(text.ends_with(&end), "{}", &text[text.len() - 300..]);
+}
+
+/// Output that cannot be written down is no reason to end a command that does its work.
+#[tokio::test]
+async fn a_full_disk_takes_the_middle_of_the_output_and_not_the_command() {
+    let bench = Bench::new();
+    let input = json!({"command": "seq 20000; echo all the same"});
+    let before = "trap '' XFSZ; ulimit -f 1";
+    let output =
+        helper_call(&bench.context(), "bash", &input, before).stdout(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let end = r"20000\nall the same\n[108907 bytes of output, 78907 left out. The first 1024 bytes";
+    assert!(told.contains(end), "{told}");
 }
 
 /// A command whose processes are a grandchild, one in a session of its own, and one that ignores a polite end.

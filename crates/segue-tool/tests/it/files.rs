@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 
 use segue_log::{ActionKind, BlobHash, Block, Expect, code};
 use segue_tool::{Known, ToolOutput};
@@ -347,6 +348,22 @@ async fn a_process_that_dies_in_the_middle_of_a_write_leaves_the_old_file_whole(
     let known = bench.evidence("write", &context, expect, true).await;
     assert_eq!(known, Known::Result(ToolOutput::error(code::NOT_APPLIED, text)));
     assert_eq!(names(), ["a.txt"]);
+}
+
+#[tokio::test]
+async fn a_write_that_the_disk_does_not_take_is_told_and_leaves_the_old_file_whole() {
+    let bench = Bench::new();
+    bench.put("a.txt", "old");
+    let input = json!({"path": "a.txt", "content": "new\n".repeat(10_000)});
+    // With its signal ignored the limit is an error of the write, as a full disk is.
+    let before = "trap '' XFSZ; ulimit -f 1";
+    let output =
+        helper_call(&bench.context(), "write", &input, before).stdout(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("TOOL_FAILED") && told.contains("cannot write a.txt: writing"), "{told}");
+    let names: Vec<_> =
+        std::fs::read_dir(&bench.cwd).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!((names, bench.bytes("a.txt")), (vec!["a.txt".into()], b"old".to_vec()));
 }
 
 #[tokio::test]

@@ -24,6 +24,12 @@ fn wrong_calls_are_told_what_is_wrong_and_where() {
             "the arguments of read are not JSON (EOF while parsing a value at line 1 column 9): {\"path\": ",
         ),
         ("read", json!("[1]"), code::INVALID_INPUT, "the arguments of read are not a JSON object: [1]"),
+        (
+            "read",
+            json!("{}"),
+            code::INVALID_INPUT,
+            "the arguments of read are a string with JSON in it, not a JSON object: {}",
+        ),
         ("read", json!([1]), code::INVALID_INPUT, "the arguments of read are not a JSON object: [1]"),
         (
             "read",

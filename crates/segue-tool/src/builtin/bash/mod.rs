@@ -156,15 +156,7 @@ async fn report(
     if output.is_cut() {
         let path = folder.join(OUTPUT);
         let kept = match blocking(move || std::fs::read(path)).await {
-            Ok(Ok(bytes)) => {
-                let dropped = shown.total.saturating_sub(bytes.len() as u64);
-                let kept = keep(bytes, &*context.host).await;
-                if dropped == 0 {
-                    kept
-                } else {
-                    format!("{kept} That is all but the last {dropped} bytes, which were dropped.")
-                }
-            }
+            Ok(Ok(bytes)) => keep(bytes, shown.total, &*context.host).await,
             Ok(Err(error)) => format!("The whole could not be kept: {error}."),
             Err(failure) => format!("The whole could not be kept: {failure}."),
         };
