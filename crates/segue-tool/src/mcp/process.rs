@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How much of its stderr is kept, in bytes.
 const KEPT: usize = 16 * 1024;
+/// How long its end and its last words may take to show once its pipes have closed.
+const SETTLE: Duration = Duration::from_secs(1);
 /// How long it may take to leave once its input is closed, and again once it has been told to.
 const LEAVE: Duration = Duration::from_secs(2);
 
@@ -83,10 +85,10 @@ impl Witness {
     /// How it ended, and the end of what it wrote to stderr: the end of a sentence, and more.
     pub(super) async fn account(&mut self) -> String {
         // Its pipes close a moment before it can be waited for.
-        let left = self.has_left_within(Duration::from_millis(250)).await;
+        let left = self.has_left_within(SETTLE).await;
         let drained = self.when_drained.wait_for(|drained| *drained);
         // A descendant may hold stderr open for ever.
-        timeout(Duration::from_millis(250), drained).await.ok();
+        timeout(SETTLE, drained).await.ok();
         let mut account = if left { format!(" ({}).", self.status()) } else { ".".to_owned() };
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = words.iter().copied().collect();
