@@ -13,6 +13,7 @@ mod walk;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use segue_log::{Action, ActionKind, code, literal_rule};
 use serde::de::DeserializeOwned;
@@ -29,6 +30,8 @@ pub struct BuiltinOptions {
     /// Environment variables that commands do not get, such as those with a provider's key: what a command prints
     /// ends in the log.
     pub hidden_env: Vec<String>,
+    /// How long a command may run when its call does not say, at most ten minutes; none is two minutes.
+    pub command_timeout: Option<Duration>,
 }
 
 /// The built-in tools: `read`, `write`, `edit`, `bash`, `glob`, `grep`, `list` and `todo`.

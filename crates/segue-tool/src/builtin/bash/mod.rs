@@ -25,7 +25,7 @@ use crate::tool::{Failure, Known, OpenCall, Scope, Tool, ToolContext, ToolOutput
 
 const DESCRIPTION: &str = "Runs a command line with `bash -c` in the working folder. Its output (standard output and \
 error as they come) is returned, the middle of long output left out. Standard input is empty, so nothing can be asked. \
-It is ended after `timeout_ms` (default 120000, at most 600000). A process left in the background must have its output \
+It is ended after `timeout_ms` (default {default}, at most 600000). A process left in the background must have its output \
 redirected; otherwise it is ended when the command ends. Each call is a shell of its own: variables and `cd` do not \
 carry over. Prefer `read`, `edit`, `glob` and `grep` to cat, sed, find and grep.";
 
@@ -48,6 +48,9 @@ const STOPPED: &[&str] = &[
 
 pub(super) struct Bash {
     options: BuiltinOptions,
+    /// How long a command may run when the call does not say, in milliseconds.
+    default_ms: u64,
+    description: String,
     schema: Value,
 }
 
@@ -62,13 +65,16 @@ struct Input {
 
 impl Bash {
     pub fn new(options: BuiltinOptions) -> Self {
+        let configured =
+            options.command_timeout.map(|limit| limit.as_millis().try_into().unwrap_or(u64::MAX));
+        let default_ms = configured.unwrap_or(TIMEOUT_MS).min(TIMEOUT_MAX_MS);
         let schema = json!({
             "type": "object",
             "properties": {
                 "command": {"type": "string", "minLength": 1, "description": "The command line."},
                 "timeout_ms": {
                     "type": "integer", "minimum": 1, "maximum": TIMEOUT_MAX_MS,
-                    "description": "After how many milliseconds it is ended. Default 120000."
+                    "description": format!("After how many milliseconds it is ended. Default {default_ms}.")
                 },
                 "unsandboxed": {
                     "type": "boolean",
@@ -78,7 +84,8 @@ impl Bash {
             "required": ["command"],
             "additionalProperties": false
         });
-        Self { options, schema }
+        let description = DESCRIPTION.replace("{default}", &default_ms.to_string());
+        Self { options, default_ms, description, schema }
     }
 
     /// True if a command that nobody permitted would be held.
@@ -127,7 +134,7 @@ impl Bash {
             .await?;
             sandboxed = launch.temporary.is_some();
         }
-        let limit = Duration::from_millis(timeout_ms.unwrap_or(TIMEOUT_MS).min(TIMEOUT_MAX_MS));
+        let limit = Duration::from_millis(timeout_ms.unwrap_or(self.default_ms).min(TIMEOUT_MAX_MS));
         let finished = run(launch, context, limit).await?;
         let output = report(finished, &folder, limit, sandboxed, context).await;
         // If it stays, it is evidence of a call that has its result and is never asked for.
@@ -220,7 +227,7 @@ impl Tool for Bash {
     }
 
     fn description(&self) -> &str {
-        DESCRIPTION
+        &self.description
     }
 
     fn input_schema(&self) -> &Value {
@@ -283,8 +290,8 @@ fn look_back(call: &OpenCall, folder: &Path, end: bool) -> Known {
                 "The command was not started: the process that was about to start it died before. It may be called again if still wanted.",
             ));
         }
-    } else if !record.is_of_this_host() {
-        // Another machine's processes cannot be seen from here.
+    } else if !record.is_of_this_host() || record.boot.is_empty() {
+        // Another machine's processes cannot be seen from here, and without a boot's id none can be told from a stranger.
         return Known::Nothing;
     }
     if has_folder { Known::Ended { output, by_us: false } } else { Known::Nothing }

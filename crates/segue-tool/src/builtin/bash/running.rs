@@ -92,6 +92,13 @@ impl Started {
         self.reaped = true;
         self.child.wait()
     }
+
+    /// Lets go of processes that were killed and are still there: the kernel holds them fast, or they took the rights
+    /// of another user. Waiting longer would only hold the call up, too.
+    fn give_up(&mut self) {
+        self.reaped = true;
+        let _ = self.child.try_wait();
+    }
 }
 
 impl Drop for Started {
@@ -232,7 +239,10 @@ pub(super) async fn run(launch: Launch, context: &ToolContext, limit: Duration) 
     }
     let left = if stop.is_none() && !held_open { left_behind(&started.record).await? } else { Vec::new() };
     let end = match stop {
-        Some(stop) if !all_gone => stop,
+        Some(stop) if !all_gone => {
+            started.give_up();
+            stop
+        }
         Some(stop) => {
             started.reap().map_err(|error| failed(format!("cannot wait for the command: {error}")))?;
             stop
