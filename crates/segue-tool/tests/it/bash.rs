@@ -33,8 +33,11 @@ async fn output_and_exit_are_told() {
 #[tokio::test]
 async fn a_call_knows_its_key_and_not_the_hidden_variables() {
     // PATH is a variable that every test process has.
-    let bench =
-        Bench::with(BuiltinOptions { sandbox: None, hidden_env: vec!["CARGO_MANIFEST_DIR".to_owned()] });
+    let bench = Bench::with(BuiltinOptions {
+        sandbox: None,
+        hidden_env: vec!["CARGO_MANIFEST_DIR".to_owned()],
+        ..BuiltinOptions::default()
+    });
     let context = bench.context();
     let key = context.idempotency_key();
     let command = "echo $SEGUE_CALL $SEGUE_IDEMPOTENCY_KEY ${CARGO_MANIFEST_DIR-hidden}";

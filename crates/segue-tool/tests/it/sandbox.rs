@@ -26,7 +26,11 @@ fn sandbox() -> Option<Sandbox> {
 }
 
 fn bench() -> Option<Bench> {
-    Some(Bench::with(BuiltinOptions { sandbox: Some(sandbox()?), hidden_env: Vec::new() }))
+    Some(Bench::with(BuiltinOptions {
+        sandbox: Some(sandbox()?),
+        hidden_env: Vec::new(),
+        ..BuiltinOptions::default()
+    }))
 }
 
 #[tokio::test]
