@@ -72,7 +72,11 @@ pub fn sessions(app: &App, store: Arc<dyn Store>, parts: Parts) -> Result<Sessio
     let sandbox = (config.sandbox != "off").then(|| Sandbox::detect(std::env::current_exe().ok()));
     let native = NativeConfig {
         models,
-        tools: builtin_tools(BuiltinOptions { sandbox, hidden_env }),
+        tools: builtin_tools(BuiltinOptions {
+            sandbox,
+            hidden_env,
+            command_timeout: Some(Duration::from_millis(config.bash_timeout_ms)),
+        }),
         more_tools: mcp(&config, &folder),
         parameters: config.parameters.clone(),
         max_steps: config.max_steps,

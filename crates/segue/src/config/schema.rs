@@ -153,7 +153,7 @@ pub const KEYS: &[Key] = &[
     ),
     with_default(
         "tools.bash_timeout_ms",
-        Whole(1, i64::MAX),
+        Whole(1, 600_000),
         "120000",
         Free,
         "How long a command may run if the model asks for no other time, in milliseconds.",

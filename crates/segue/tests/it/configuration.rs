@@ -89,3 +89,16 @@ fn models_are_listed_with_their_keys_found_or_not() {
     let json = world.segue(&["models", "--output", "json"]).run().json();
     assert_eq!(json["answers"], "practice/practice");
 }
+
+#[test]
+fn a_command_is_ended_after_the_configured_time() {
+    let world = World::new();
+    world.write("home/config.toml", "[tools]\nbash_timeout_ms = 300\n");
+    let prompt = "use bash {\"command\":\"echo began; sleep 600\"}";
+    let answer = world.ask(&[prompt, "--permissions", "all"]);
+    assert_eq!(answer["status"], "completed");
+    let records = world.records(answer["session"].as_str().unwrap());
+    let result = &records.iter().find(|(kind, _)| kind == "tool/result").unwrap().1;
+    assert_eq!(result["code"], "TOOL_TIMED_OUT");
+    assert!(result["content"][0]["text"].as_str().unwrap().contains("began"), "{result}");
+}

@@ -1,11 +1,12 @@
 //! Lists of sessions, whole and by what was said in them.
 
-use segue_log::{Conversation, Time, TranscriptOptions, transcript};
+use segue_log::{Conversation, Time, TranscriptOptions, transcript, visible_controls};
 use segue_store::{Cursor, Query, Row, State, Store};
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::args::ListOutput;
+use crate::environment::absolute;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::progress::Progress;
@@ -27,7 +28,12 @@ pub struct Page {
 
 /// Lists sessions.
 pub async fn list(app: &App, store: &dyn Store, page: Page, format: ListOutput) -> Result<u8> {
-    let cwd = app.common.cwd.is_some().then(|| app.folder()).transpose()?;
+    // A folder that is gone still has its sessions.
+    let cwd = match &app.common.cwd {
+        Some(folder) if !folder.exists() => Some(absolute(folder)?),
+        Some(_) => Some(app.folder()?),
+        None => None,
+    };
     let after = page.after.as_deref().map(cursor).transpose()?;
     let query = Query { cwd, text: None, empty: page.all, limit: page.limit, after };
     let listing = store.list(&query).await?;
@@ -76,7 +82,7 @@ fn table(rows: &[Row], now: Time) -> String {
             age(row.updated, now),
             row.turns,
             state_word(row.state),
-            row.cwd.display()
+            visible_controls(&row.cwd.to_string_lossy())
         ));
         if let Some(damage) = &row.damage {
             text.push_str(&format!("    damaged: {damage}\n"));
