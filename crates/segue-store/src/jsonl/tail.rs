@@ -182,16 +182,13 @@ impl Tail {
     }
 
     fn write_entries(&mut self, file: &dyn OpenFile) -> io::Result<()> {
-        if !self.poisoned {
-            // Half a record from a write that failed. The same record is about to be written there, but may not fit.
-            self.cut_back(file)?;
-        }
         while let Some(entry) = self.entries.get(self.written).filter(|entry| entry.blobs.is_empty()) {
             let end = self.written_end + entry.line.len() as u64;
             if let Err(error) = file.write_at(self.written_end, &entry.line) {
                 self.extent = self.extent.max(end);
                 if !self.poisoned {
-                    // The file is left with whole records; if even that fails, it is tried again before the next write.
+                    // The file is left with whole records. If even that fails, the same bytes are written over the half one, or it
+                    // is cut before the next sync.
                     let _ = self.cut_back(file);
                 }
                 return Err(error);

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use segue_log::{Event, Header, SessionId};
-use segue_store::{Access, JsonlStore, Opened, Store, StoreError};
+use segue_log::{Event, Header, SessionId, SessionRepaired};
+use segue_store::{Access, Cut, JsonlStore, Opened, Store, StoreError};
 use segue_testkit::contract::{events, header, prompt};
 use segue_testkit::disk::{Fault, Hook, Op, OpKind, SimDisk, Verdict};
 
@@ -214,6 +214,30 @@ async fn a_session_whose_creation_failed_is_not_there() {
         bench.fails.set(None);
         bench.store.create(failed, "test").await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_synced_file_that_was_too_high_does_not_count_later_records_as_missing() {
+    // A medium that lost what it had confirmed: the log ends at 1, the file says 9. Once that cut is told of and named,
+    // the 9 must be gone for good, else each power failure would bring a cut that never was.
+    let (bench, opened) = Bench::new().await;
+    opened.writer.append(prompt("one")).await.unwrap();
+    opened.writer.close().await.unwrap();
+    let text = |seq: u64| {
+        let digits = format!("{seq:020}");
+        format!("{digits} {:08x}\n", crc32c::crc32c(digits.as_bytes()))
+    };
+    let path = bench.store.folder(bench.header.id).join("synced");
+    let file = bench.disk.files().open(&path, Access::Write).unwrap();
+    file.write_at(0, text(9).as_bytes()).unwrap();
+    file.sync().unwrap();
+    let opened = bench.store.open(bench.header.id, "test").await.unwrap();
+    let cuts = vec![Cut { cut_at: 1, files: vec!["log.torn-1".into()] }];
+    assert_eq!(opened.cuts, cuts);
+    let named = SessionRepaired { cut_at: 1, files: cuts[0].files.clone() };
+    opened.writer.append(named.into()).await.unwrap();
+    opened.writer.sync().await.unwrap();
+    assert_eq!(bench.after_power_failure().await.len(), 2);
 }
 
 /// Counts syncs of the log, and makes each take a while.

@@ -98,6 +98,20 @@ impl SimDisk {
         layer(self.files(), hook, Some(Arc::new(move |path: &Path| disk.failed_sync(path))))
     }
 
+    /// Has the kernel write all dirty pages back by itself, as it does after half a minute. Nothing is confirmed by
+    /// that, lengths of files and entries of folders least of all.
+    pub fn write_back(&self) {
+        let mut world = self.world();
+        let page = world.page;
+        for thing in &mut world.nodes {
+            if let Thing::File(file) = thing {
+                for number in std::mem::take(&mut file.dirty) {
+                    file.keep_page(number, page);
+                }
+            }
+        }
+    }
+
     /// How many syncs of files succeeded.
     pub fn syncs(&self) -> u64 {
         self.world().syncs
