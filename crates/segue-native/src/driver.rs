@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use segue_log::{BlobHash, Call, Conversation, Evidence, Finding, SessionId};
+use segue_log::{BlobHash, Call, CallId, Conversation, Evidence, Finding, SessionId};
 use segue_model::Model;
 use segue_runtime::{Driver, Drivers, Ended, Machine, Result, RuntimeError, TurnContext, Update};
 use segue_tool::{Known, OpenCall, Registry, Scope};
@@ -106,6 +106,28 @@ impl Inner {
         Arc::new(Registry::new(self.config.tools.iter().cloned().chain(tools)))
     }
 
+    /// Removes what crashed calls left outside the log, once their results are durable.
+    fn clear_answered(&self, turn: &TurnContext) {
+        let folder = self.config.calls.join(self.session.to_string());
+        // No folder is the ordinary case: a call that ends takes its own along.
+        let Ok(entries) = std::fs::read_dir(&folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let Some(call_id) = name.to_str().and_then(|name| name.parse::<CallId>().ok()) else { continue };
+            let is_answered = turn.conversation(|conversation| {
+                conversation
+                    .call(&call_id)
+                    .and_then(|call| call.results.last())
+                    .is_some_and(|result| result.seq <= turn.durable())
+            });
+            if is_answered {
+                // What cannot be removed now is tried again with the next turn.
+                std::fs::remove_dir_all(entry.path()).ok();
+            }
+        }
+        std::fs::remove_dir(&folder).ok();
+    }
+
     fn open_call(&self, call: &Call) -> Option<OpenCall> {
         let entered = call.tool_call()?;
         Some(OpenCall {
@@ -123,6 +145,7 @@ impl Inner {
 #[async_trait]
 impl Driver for NativeDriver {
     async fn run(&self, turn: &TurnContext) -> Ended {
+        self.0.clear_answered(turn);
         Turn::new(turn.clone(), self.0.clone()).await.run().await
     }
 
