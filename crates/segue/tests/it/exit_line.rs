@@ -121,3 +121,21 @@ fn a_store_that_cannot_be_made_is_exit_5_and_no_request_is_sent() {
     assert!(!ran.stderr.contains("To resume"), "{}", ran.stderr);
     assert_eq!(server.requests().len(), 0);
 }
+
+#[test]
+fn a_store_that_fails_in_mid_turn_is_exit_5_with_the_line_and_loses_nothing_accepted() {
+    let world = World::new();
+    let arguments = ["-p", "remember the number 42", "--model", "practice", "--output", "json"];
+    // Room for the header, the prompt and the turn's start; not for the system prompt and the tools of the request.
+    let ran = world.segue_on_small_disk(4, &arguments).run();
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    ran.resume_command();
+    let object = ran.json();
+    assert_eq!(
+        (&object["status"], &object["error"]["code"]),
+        (&"failed".into(), &"CHECKPOINT_FAILED".into())
+    );
+    let session = object["session"].as_str().unwrap();
+    let next = world.ask(&["what number was it?", "--resume", session]);
+    assert_eq!(next["text"], "The number is 42.", "the accepted prompt is there");
+}

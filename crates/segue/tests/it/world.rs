@@ -65,7 +65,18 @@ impl World {
 
     /// The binary with arguments, in the working folder.
     pub fn segue(&self, arguments: &[&str]) -> Call {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        self.call(Command::new(env!("CARGO_BIN_EXE_segue")), arguments)
+    }
+
+    /// The same where no file can grow beyond so many KiB: writes fail as on a full disk.
+    pub fn segue_on_small_disk(&self, kib: u32, arguments: &[&str]) -> Call {
+        let mut command = Command::new("bash");
+        let script = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_segue")]);
+        self.call(command, arguments)
+    }
+
+    fn call(&self, mut command: Command, arguments: &[&str]) -> Call {
         command
             .args(arguments)
             .env_clear()
