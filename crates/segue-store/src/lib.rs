@@ -8,10 +8,12 @@
 mod error;
 mod files;
 mod jsonl;
+mod machine;
 mod network;
 mod store;
 
 pub use error::{Result, StoreError};
 pub use files::{Access, Files, Lock, OpenFile, RealFiles, Stat};
 pub use jsonl::JsonlStore;
+pub use machine::{boot_id, host_name};
 pub use store::*;

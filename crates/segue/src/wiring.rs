@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use segue_log::{Effect, Policy, RepairOutcome};
+use segue_log::{Effect, Policy, RepairOutcome, SessionId};
 use segue_model::{Api, Model, Practice, ProviderConfig, Secret, connect};
 use segue_native::{Models, MoreTools, NativeConfig, NativeDrivers, RetryPolicy};
 use segue_runtime::permission::{Level, Rule, Rules};
@@ -68,7 +68,7 @@ pub struct Parts {
 pub fn sessions(app: &App, store: Arc<dyn Store>, parts: Parts) -> Result<Sessions> {
     let Parts { config, models, folder, level, surface } = parts;
     let machine = machine();
-    let hidden_env = config.providers.values().filter_map(|provider| provider.key_env.clone()).collect();
+    let hidden_env = key_variables(&config);
     let sandbox = (config.sandbox != "off").then(|| Sandbox::detect(std::env::current_exe().ok()));
     let native = NativeConfig {
         models,
@@ -83,7 +83,7 @@ pub fn sessions(app: &App, store: Arc<dyn Store>, parts: Parts) -> Result<Sessio
         compact_at: config.compact_at,
         retry: RetryPolicy::default(),
         extra_folders: Vec::new(),
-        calls: app.environment.data()?.join("calls"),
+        calls: calls(app)?,
     };
     let options = Options {
         surface: surface.to_owned(),
@@ -97,6 +97,16 @@ pub fn sessions(app: &App, store: Arc<dyn Store>, parts: Parts) -> Result<Sessio
     Ok(Sessions::new(store, Arc::new(NativeDrivers::new(native, machine)), options))
 }
 
+/// Where calls keep what must outlive the process, whatever store the sessions are in.
+pub fn calls(app: &App) -> Result<PathBuf> {
+    Ok(app.environment.data()?.join("calls"))
+}
+
+/// The variables that hold keys: what a model or a server runs gets none of them.
+fn key_variables(config: &Config) -> Vec<String> {
+    config.providers.values().filter_map(|provider| provider.key_env.clone()).collect()
+}
+
 fn rules(rules: &[Sourced<String>]) -> Result<Vec<Rule>> {
     let parse = |rule: &Sourced<String>| {
         rule.value.parse().map_err(|error| Error::config(format!("{}: {error}", rule.place)))
@@ -105,11 +115,7 @@ fn rules(rules: &[Sourced<String>]) -> Result<Vec<Rule>> {
 }
 
 fn machine() -> Machine {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    Machine {
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        boot: boot.trim().to_owned(),
-    }
+    Machine { host: segue_store::host_name(), boot: segue_store::boot_id() }
 }
 
 /// Models by the names that logs, flags and files use.
@@ -188,6 +194,7 @@ fn mcp(config: &Config, folder: &std::path::Path) -> Option<Arc<dyn MoreTools>> 
         ServerConfig {
             effects: server.effects.iter().map(|(tool, word)| (tool.clone(), effect(word))).collect(),
             timeout: Duration::from_millis(server.timeout_ms),
+            hidden_env: key_variables(config),
             ..ServerConfig::new(name, transport)
         }
     };
@@ -219,7 +226,7 @@ impl MoreTools for McpTools {
 }
 
 /// Tells the person what opening a session found.
-pub fn tell_report(report: &OpenReport) {
+pub fn tell_report(session: SessionId, report: &OpenReport) {
     if report.was_interrupted {
         output::note("The last turn was interrupted; the model will be told.");
     }
@@ -238,6 +245,9 @@ pub fn tell_report(report: &OpenReport) {
             RepairOutcome::Unknown => "may or may not have taken effect; nobody knows but the world",
         };
         output::note(format!("Repaired: {tool} ({call}) {what}."));
+        if *outcome == RepairOutcome::Unknown {
+            output::note(format!("  Once you know: segue sessions settle {session} {call} done|skip|retry"));
+        }
     }
     match report.queued {
         0 => {}

@@ -7,6 +7,7 @@ use segue_log::Time;
 use super::place::{Place, failed};
 use crate::error::{Result, StoreError};
 use crate::files::{Lock, read_up_to};
+use crate::machine::{boot_id, host_name};
 use crate::store::Holder;
 
 /// A session's lease. Given back when dropped.
@@ -46,24 +47,13 @@ pub(super) fn holder_of(place: &Place) -> Option<Holder> {
 fn myself(surface: &str) -> Holder {
     let pid = std::process::id();
     Holder {
-        host: host(),
+        host: host_name(),
         pid,
         started: started(pid).unwrap_or(0),
-        boot: boot(),
+        boot: boot_id(),
         since: Time::now(),
         surface: surface.to_owned(),
     }
-}
-
-/// This machine's name.
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The id of the boot of this machine; empty where the system has none.
-fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_or(String::new(), |id| id.trim().to_owned())
 }
 
 /// When a process started, in ticks since boot. A pid is used again, the pair is not.
@@ -77,7 +67,7 @@ fn started(pid: u32) -> io::Result<u64> {
 }
 
 fn is_alive(holder: &Holder) -> bool {
-    if holder.boot != boot() || holder.host != host() {
+    if holder.boot != boot_id() || holder.host != host_name() {
         return false;
     }
     if cfg!(target_os = "linux") {

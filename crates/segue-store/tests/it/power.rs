@@ -395,3 +395,34 @@ async fn a_withdrawal_never_leaves_a_mixture_of_the_tail_before_and_after() {
         assert!(found.len() >= 11 && (said.starts_with(&found) || left.starts_with(&found)), "{found:#?}");
     }
 }
+
+#[tokio::test]
+async fn what_delete_and_repair_have_done_outlives_a_power_failure() {
+    let disk = SimDisk::new(11, 512);
+    let store = JsonlStore::with_files(Path::new("/data"), disk.files());
+    let (gone, source) = (header(), header());
+    for header in [&gone, &source] {
+        segue_testkit::contract::session(&store, header, &[prompt("one"), prompt("two")]).await;
+    }
+    // A lost end that is cut and not yet named by a record.
+    let path = store.folder(source.id).join("log.jsonl");
+    let file = disk.files().open(&path, Access::Write).unwrap();
+    file.write_at(file.size().unwrap(), b"rubbish\n").unwrap();
+    drop(file);
+    let cuts = store.open(source.id, "test").await.unwrap().cuts;
+    assert_eq!(cuts.len(), 1);
+    let copy = segue_log::SessionId::mint();
+    store.repair(source.id, copy).await.unwrap();
+    store.delete(gone.id).await.unwrap();
+    let torn = |id| {
+        let file = disk.files().open(&store.folder(id).join("log.torn-1"), Access::Read).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.size().unwrap()).unwrap()];
+        file.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    let kept = torn(source.id);
+    disk.power_off(0.0);
+    assert!(matches!(store.open(gone.id, "test").await, Err(StoreError::NotFound { .. })));
+    assert_eq!(store.open(copy, "test").await.unwrap().cuts, cuts);
+    assert_eq!(torn(copy), kept);
+}

@@ -66,7 +66,7 @@ pub async fn open(app: &App, run: &Run, report: &mut Report) -> Result<Opened> {
             owe_exit_line(&launch, id);
             report.is_resumed = true;
             report.opened(&opened);
-            wiring::tell_report(&opened);
+            wiring::tell_report(id, &opened);
             let moved = conversation.filter(|past| past.cwd() != folder).map(|_| folder);
             if let Some(folder) = &moved {
                 output::note(format!("The session moves to {}.", folder.display()));

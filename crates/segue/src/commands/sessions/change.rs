@@ -44,7 +44,7 @@ pub async fn repair(app: &App, place: &StorePlace, store: &dyn Store, id: &str) 
 }
 
 /// Deletes sessions. Every id is looked up before the first is deleted.
-pub async fn delete(store: &dyn Store, ids: &[String], yes: bool) -> Result<u8> {
+pub async fn delete(app: &App, store: &dyn Store, ids: &[String], yes: bool) -> Result<u8> {
     let mut sessions = Vec::new();
     for id in ids {
         let id = resolve::session(store, id).await?;
@@ -59,7 +59,11 @@ pub async fn delete(store: &dyn Store, ids: &[String], yes: bool) -> Result<u8> 
     let mut first_error = None;
     for id in sessions {
         match store.delete(id).await {
-            Ok(()) => output::note(format!("Deleted {id}.")),
+            Ok(()) => {
+                // What calls that crashed left outside the log; mostly there is none.
+                std::fs::remove_dir_all(wiring::calls(app)?.join(id.to_string())).ok();
+                output::note(format!("Deleted {id}."));
+            }
             Err(error) => {
                 let error = Error::from(error);
                 if first_error.is_some() {
@@ -112,7 +116,7 @@ pub async fn settle(
         surface: "settle",
     };
     let (session, report) = wiring::sessions(app, store, parts)?.open(id).await?;
-    wiring::tell_report(&report);
+    wiring::tell_report(id, &report);
     let settled = session.settle(call, how.into(), note, "command line").await;
     let closed = session.close().await;
     settled?;

@@ -32,7 +32,7 @@ pub fn sessions(app: &App, command: Sessions) -> Result<u8> {
             Sessions::Check { output } => read::check(store.as_ref(), output).await,
             Sessions::Fork { id, at } => change::fork(app, &place, store.as_ref(), &id, at).await,
             Sessions::Repair { id } => change::repair(app, &place, store.as_ref(), &id).await,
-            Sessions::Delete { ids, yes } => change::delete(store.as_ref(), &ids, yes).await,
+            Sessions::Delete { ids, yes } => change::delete(app, store.as_ref(), &ids, yes).await,
             Sessions::Settle { id, call, how, note } => {
                 change::settle(app, &place, store, &id, &call, how, &note).await
             }
