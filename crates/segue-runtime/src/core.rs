@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use segue_log::{Conversation, Event, Policy, PromptId, Record, Seq, SessionId};
+use segue_log::{Conversation, Event, Policy, Prompt, PromptId, Record, Seq, SessionId};
 use segue_store::{StoreError, Writer};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,10 @@ pub(crate) struct Core {
     state: Mutex<State>,
     updates: broadcast::Sender<Update>,
     changed: watch::Sender<u64>,
+    /// Held while the session is being closed; true once it is.
+    pub(crate) closing: tokio::sync::Mutex<bool>,
+    /// Ends once it is.
+    pub(crate) closed: CancellationToken,
 }
 
 /// What is known of the session at this moment.
@@ -99,6 +103,8 @@ impl Core {
             state: Mutex::new(state),
             updates: broadcast::Sender::new(LIVE_UPDATES),
             changed: watch::Sender::new(0),
+            closing: tokio::sync::Mutex::new(false),
+            closed: CancellationToken::new(),
         })
     }
 
@@ -272,9 +278,18 @@ impl Core {
         }
     }
 
-    /// Prompts that no turn has claimed: the next one to run.
-    pub(crate) fn next_prompt(state: &State) -> Option<PromptId> {
-        state.conversation.queue().next().map(|(id, _)| id.clone())
+    /// Prompts that a turn may claim, in order: one that is still being stored may be taken out again.
+    pub(crate) fn waiting<'a>(
+        &self,
+        conversation: &'a Conversation,
+    ) -> impl Iterator<Item = (&'a PromptId, &'a Prompt)> + use<'a> {
+        let durable = self.writer.durable();
+        conversation.queue().filter(move |(_, prompt)| prompt.record.seq <= durable)
+    }
+
+    /// The next prompt to run.
+    pub(crate) fn next_prompt(&self, state: &State) -> Option<PromptId> {
+        self.waiting(&state.conversation).next().map(|(id, _)| id.clone())
     }
 }
 

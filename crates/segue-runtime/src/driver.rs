@@ -165,14 +165,12 @@ impl TurnContext {
         self.core.writer.durable()
     }
 
-    /// Prompts in the queue that were sent into the running turn.
+    /// Prompts that were sent into the running turn and that its next step is to claim.
     pub fn step_prompts(&self) -> Vec<PromptId> {
         self.conversation(|conversation| {
-            conversation
-                .queue()
-                .filter(|(_, prompt)| prompt.target() == PromptFor::Step)
-                .map(|(id, _)| id.clone())
-                .collect()
+            let waiting = self.core.waiting(conversation);
+            let for_step = waiting.filter(|(_, prompt)| prompt.target() == PromptFor::Step);
+            for_step.map(|(id, _)| id.clone()).collect()
         })
     }
 

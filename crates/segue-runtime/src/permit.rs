@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::core::Core;
 use crate::driver::TurnContext;
 use crate::error::{Result, RuntimeError};
-use crate::permission::{Answer, Permit, Question, Rule, Verdict, decide};
+use crate::permission::{Answer, Asker, Permit, Question, Rule, Verdict, decide};
 use crate::update::Update;
 
 impl Core {
@@ -68,7 +68,7 @@ impl Core {
             () = turn.cancel.cancelled() => Err(Permit::Cancelled),
             // An answer through the session is stored by whoever gave it.
             Ok(answer) = receiver => Ok(answer),
-            answer = asker.ask(&question) => match answer {
+            answer = self.ask(asker, &question) => match answer {
                 Some(answer) => match self.decide_question(&question, &answer).await {
                     Ok(()) => Ok(answer),
                     Err(error) => Err(Permit::NotStored { why: error.to_string() }),
@@ -89,21 +89,29 @@ impl Core {
         }
     }
 
+    /// Puts the question to the surface. Whoever takes a question out is the one who answers it: an answer that comes
+    /// second is none.
+    async fn ask(&self, asker: Arc<dyn Asker>, question: &Question) -> Option<Answer> {
+        let answer = asker.ask(question).await;
+        let is_first = self.state().questions.remove(&question.call_id).is_some();
+        if is_first { answer } else { std::future::pending().await }
+    }
+
     /// An answer from a surface: durable before it counts.
     pub(crate) async fn answer(self: &Arc<Self>, call_id: &CallId, answer: Answer) -> Result<()> {
-        let question = {
-            let state = self.state();
-            let call = state.conversation.call(call_id);
-            match call.filter(|_| state.questions.contains_key(call_id)) {
-                Some(call) => (call.turn, call.step),
-                None => return Err(RuntimeError::NoQuestion(call_id.clone())),
-            }
+        let none = || RuntimeError::NoQuestion(call_id.clone());
+        let (turn, step, sender) = {
+            let mut state = self.state();
+            let call = state.conversation.call(call_id).ok_or_else(none)?;
+            let (turn, step) = (call.turn, call.step);
+            (turn, step, state.questions.remove(call_id).ok_or_else(none)?)
         };
-        self.store_decision(question.0, question.1, call_id, &answer).await?;
-        match self.state().questions.remove(call_id) {
-            Some(sender) => sender.send(answer).map_err(|_| RuntimeError::NoQuestion(call_id.clone())),
-            None => Err(RuntimeError::NoQuestion(call_id.clone())),
+        if let Err(error) = self.store_decision(turn, step, call_id, &answer).await {
+            // It does not count, and the question waits on.
+            self.state().questions.insert(call_id.clone(), sender);
+            return Err(error);
         }
+        sender.send(answer).map_err(|_| none())
     }
 
     async fn decide_question(self: &Arc<Self>, question: &Question, answer: &Answer) -> Result<()> {

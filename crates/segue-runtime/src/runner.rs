@@ -7,7 +7,7 @@ use segue_log::{EndReason, Event, Evidence, Finish, TurnEnd, TurnStart, repair};
 use tokio_util::sync::CancellationToken;
 
 use crate::boundary::Boundary;
-use crate::core::{Core, Running};
+use crate::core::{Core, Running, State};
 use crate::driver::{Ended, TurnContext};
 use crate::error::{Result, RuntimeError};
 use crate::update::Update;
@@ -45,7 +45,7 @@ impl Core {
             if self.state().is_failing && self.sync().await.is_err() {
                 let goes_on = {
                     let mut state = self.state();
-                    let goes_on = !state.is_closed && has_work(&state);
+                    let goes_on = !state.is_closed && self.has_work(&state);
                     state.has_runner = goes_on;
                     goes_on
                 };
@@ -61,7 +61,7 @@ impl Core {
             let cancel = CancellationToken::new();
             let job = {
                 let mut state = self.state();
-                match next_job(&mut state) {
+                match self.next_job(&mut state) {
                     Some(job) if !state.is_closed => {
                         let turn = match job {
                             Job::Compact => 0,
@@ -90,6 +90,7 @@ impl Core {
             }
             self.state().running = None;
             self.tell_change();
+            self.answer_left_over();
         }
     }
 
@@ -150,7 +151,10 @@ impl Core {
     }
 
     async fn compaction(self: &Arc<Self>, context: &TurnContext) {
-        let mut result = self.driver.compact(context).await;
+        let (driver, inner) = (self.driver.clone(), context.clone());
+        // A task of its own: an agent that fails takes no more with it than this.
+        let task = tokio::spawn(async move { driver.compact(&inner).await });
+        let mut result = task.await.unwrap_or_else(|error| Err(agent_failed(&error.to_string())));
         if let Ok(true) = result
             && let Err(source) = self.sync().await
         {
@@ -178,6 +182,17 @@ impl Core {
         }
     }
 
+    /// Nobody waits for ever for a compaction that a failed turn took upon itself.
+    fn answer_left_over(&self) {
+        let is_left_over = {
+            let state = self.state();
+            !state.compaction_wanted && !state.compaction_waiters.is_empty()
+        };
+        if is_left_over {
+            self.tell_compaction(&Err(agent_failed("it ended before it did so")));
+        }
+    }
+
     /// With `on_survivor = "wait"` a turn stays open after a crash until the calls that still run have ended.
     async fn wait_for_survivors(self: &Arc<Self>) {
         loop {
@@ -202,18 +217,24 @@ impl Core {
     }
 }
 
-fn has_work(state: &crate::core::State) -> bool {
-    state.finish_wanted || state.compaction_wanted || Core::next_prompt(state).is_some()
+impl Core {
+    fn has_work(&self, state: &State) -> bool {
+        state.finish_wanted || state.compaction_wanted || self.next_prompt(state).is_some()
+    }
+
+    fn next_job(&self, state: &mut State) -> Option<Job> {
+        if std::mem::take(&mut state.finish_wanted) {
+            return Some(Job::Turn { prompt: None });
+        }
+        if std::mem::take(&mut state.compaction_wanted) {
+            return Some(Job::Compact);
+        }
+        self.next_prompt(state).map(|prompt| Job::Turn { prompt: Some(prompt) })
+    }
 }
 
-fn next_job(state: &mut crate::core::State) -> Option<Job> {
-    if std::mem::take(&mut state.finish_wanted) {
-        return Some(Job::Turn { prompt: None });
-    }
-    if std::mem::take(&mut state.compaction_wanted) {
-        return Some(Job::Compact);
-    }
-    Core::next_prompt(state).map(|prompt| Job::Turn { prompt: Some(prompt) })
+fn agent_failed(how: &str) -> RuntimeError {
+    RuntimeError::CompactionFailed { code: "INTERNAL".into(), message: format!("the agent failed: {how}") }
 }
 
 /// True for reasons that `finish` can take up.

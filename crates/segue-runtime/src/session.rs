@@ -100,11 +100,13 @@ impl Session {
         self.must_be_open()?;
         let prompt_id = prompt.id.unwrap_or_else(PromptId::mint);
         let known = self.conversation(|conversation| {
-            conversation.prompt(&prompt_id).map(|held| held.content() == prompt.content)
+            let held = conversation.prompt(&prompt_id)?;
+            Some((held.content() == prompt.content, held.record.seq <= self.core.writer.durable()))
         });
         match known {
-            Some(false) => return Err(RuntimeError::PromptConflict(prompt_id)),
-            Some(true) => {
+            Some((false, _)) => return Err(RuntimeError::PromptConflict(prompt_id)),
+            Some((true, true)) => return Ok(Accepted { prompt_id, again: true }),
+            Some((true, false)) => {
                 let stored = self.core.sync().await;
                 // The first one may have been taken out again because it could not be stored.
                 if self.conversation(|conversation| conversation.prompt(&prompt_id).is_some()) {
@@ -144,7 +146,9 @@ impl Session {
             let Some(last) = state.conversation.turns().last() else {
                 return Err(RuntimeError::NothingToFinish);
             };
-            if last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason)) {
+            if state.running.is_some()
+                || last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason))
+            {
                 return Err(RuntimeError::NothingToFinish);
             }
             let turn = last.number + 1;
@@ -215,6 +219,10 @@ impl Session {
         let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.core.state();
+            // Looked at once more, now that nobody can close it in between.
+            if state.is_closed {
+                return Err(RuntimeError::Closed(self.id()));
+            }
             state.compaction_wanted = true;
             state.compaction_waiters.push(sender);
         }
@@ -264,8 +272,13 @@ impl Session {
     pub async fn wait_turn(&self, turn: u64) -> Option<Outcome> {
         self.core
             .wait_for(|state| {
+                let held = state.conversation.turn(turn);
+                if let Some((seq, end)) = held.and_then(|held| held.end.as_ref())
+                    && *seq <= state.published
+                {
+                    return Some(Some(Outcome { turn, end: end.clone(), not_stored: None }));
+                }
                 if let Some((ended, why)) = state.unstored_ends.get(&turn) {
-                    let held = state.conversation.turn(turn);
                     let end = TurnEnd {
                         turn,
                         reason: ended.reason,
@@ -277,18 +290,9 @@ impl Session {
                     };
                     return Some(Some(Outcome { turn, end, not_stored: Some(why.clone()) }));
                 }
-                match state.conversation.turn(turn).and_then(|held| held.end.as_ref()) {
-                    Some((seq, end)) if *seq <= state.published => {
-                        Some(Some(Outcome { turn, end: end.clone(), not_stored: None }))
-                    }
-                    // A turn that is being cancelled by the close still has its real end to come.
-                    _ if state.is_closed
-                        && state.running.as_ref().is_none_or(|running| running.turn != turn) =>
-                    {
-                        Some(None)
-                    }
-                    _ => None,
-                }
+                // A turn that is being cancelled by the close still has its real end to come.
+                let runs = state.running.as_ref().is_some_and(|running| running.turn == turn);
+                (state.is_closed && !runs).then_some(None)
             })
             .await
     }
@@ -319,15 +323,23 @@ impl Session {
     }
 
     /// Ends the session in order: the running turn is cancelled and ends in the log, what is in memory is stored, the
-    /// lease is given back.
+    /// lease is given back. Who closes a session that is closed, or being closed, waits for that and is told the same.
     pub async fn close(&self) -> Result<()> {
         self.core.state().is_closed = true;
+        let mut was_closed = self.core.closing.lock().await;
+        if *was_closed {
+            return Ok(self.core.sync().await?);
+        }
         self.cancel().await;
         self.core.tell_change();
         self.wait_idle().await;
+        self.core.state().compaction_waiters.clear();
         self.core.driver.close().await;
         let stored = self.core.sync().await;
-        self.core.writer.close().await?;
+        let closed = self.core.writer.close().await;
+        *was_closed = true;
+        self.core.closed.cancel();
+        closed?;
         Ok(stored?)
     }
 
@@ -358,14 +370,19 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next thing that happens; none once the session is gone.
+    /// The next thing that happens; none once the session is closed and everything was told.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
             if let Some(record) = self.backlog.pop_front() {
                 self.next = record.seq + 1;
                 return Some(Update::Record(record));
             }
-            match self.live.recv().await {
+            let update = tokio::select! {
+                biased;
+                update = self.live.recv() => update,
+                () = self.core.closed.cancelled() => return None,
+            };
+            match update {
                 Ok(Update::Record(record)) if record.seq < self.next => {}
                 Ok(Update::Record(record)) => {
                     self.next = record.seq + 1;
