@@ -32,10 +32,11 @@ pub async fn checkpoint(data: &Path) -> anyhow::Result<()> {
     let opened = store.create(header(), "bench").await?;
     let mut raw = RawFile::create(&data.join("raw"))?;
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let record = record();
     for _ in 0..400 {
         floor.push(raw.checkpoint(&LINE)?);
         let begun = Instant::now();
-        opened.writer.append(record()).await?;
+        opened.writer.append(record.clone()).await?;
         opened.writer.sync().await?;
         ours.push(begun.elapsed());
     }
@@ -67,10 +68,11 @@ pub async fn sessions64(data: &Path) -> anyhow::Result<()> {
             .iter()
             .map(|session| {
                 let writer = session.writer.clone();
+                let record = record();
                 tokio::spawn(async move {
                     let mut done = 0u64;
                     while Instant::now() < end {
-                        writer.append(record()).await?;
+                        writer.append(record.clone()).await?;
                         writer.sync().await?;
                         done += 1;
                     }
