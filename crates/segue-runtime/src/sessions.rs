@@ -8,7 +8,7 @@ use segue_log::{
     CallId, Conversation, FORMAT, Header, Policy, RepairOutcome, Seq, SessionConfig, SessionId,
     SessionRepaired, Time, repair, repair_summary,
 };
-use segue_store::{Cut, Listing, Query, ReadLog, Store, StoreError};
+use segue_store::{Cut, Listing, Opened, Query, ReadLog, Store, StoreError};
 
 use crate::core::Core;
 use crate::driver::{Drivers, Machine};
@@ -120,8 +120,18 @@ impl Sessions {
             return Ok((session, OpenReport::default()));
         }
         let opened = self.store.open(id, &self.options.surface).await?;
+        let conversation = Conversation::of(opened.header.clone(), &opened.records);
+        self.take(opened, conversation).await
+    }
+
+    /// Goes on from a session that the caller has opened in the store, and its conversation as its records tell it. For
+    /// callers that have to look at the log before they know how it is to be run.
+    pub async fn take(
+        &self,
+        opened: Opened,
+        mut conversation: Conversation,
+    ) -> Result<(Session, OpenReport)> {
         let mut records = opened.records;
-        let mut conversation = Conversation::of(opened.header, &records);
         let writer = opened.writer;
         for cut in &opened.cuts {
             let event = SessionRepaired { cut_at: cut.cut_at, files: cut.files.clone() };

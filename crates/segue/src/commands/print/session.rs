@@ -36,56 +36,83 @@ pub async fn open(app: &App, run: &Run, report: &mut Report) -> Result<Opened> {
     let place = app.store_place()?;
     let store = wiring::store(&place);
     let launch = launch(app, run, &place, store.as_ref()).await?;
-    let past = match launch.target {
-        Target::New => None,
+    let session = match launch.target {
+        Target::New => begin(app, run, report, store, &launch).await?,
         Target::Existing(id) => {
             report.session = Some(id);
-            let log = store.read(id, 1).await?;
-            Some((Conversation::of(log.header, &log.records), log.last))
-        }
-    };
-    let (conversation, last) = match &past {
-        Some((conversation, last)) => (Some(conversation), *last),
-        None => (None, 0),
-    };
-    let folder = folder(app, run, conversation)?;
-    let parts = parts(app, conversation, &folder)?;
-    report.model = Some(parts.model_name.clone());
-    let sessions = wiring::sessions(app, store, parts.parts)?;
-    let session = match launch.target {
-        Target::New => {
-            let new =
-                NewSession { id: None, cwd: folder, agent: AGENT.to_owned(), model: Some(parts.model_name) };
-            let session = sessions.create(new).await?;
-            report.session = Some(session.id());
-            owe_exit_line(&launch, session.id());
-            session
-        }
-        Target::Existing(id) => {
-            let (session, opened) = sessions.open(id).await?;
-            owe_exit_line(&launch, id);
-            report.is_resumed = true;
-            report.opened(&opened);
-            wiring::tell_report(id, &opened);
-            let moved = conversation.filter(|past| past.cwd() != folder).map(|_| folder);
-            if let Some(folder) = &moved {
-                output::note(format!("The session moves to {}.", folder.display()));
+            // Opened before anything is decided, so that the log is read once and nobody changes it in between.
+            let found = store.open(id, SURFACE).await?;
+            let writer = found.writer.clone();
+            let past = Conversation::of(found.header.clone(), &found.records);
+            let first_new = past.last() + 1;
+            match go_on(app, run, report, store, &launch, found, past).await {
+                Ok(session) => return Ok(Opened { session, first_new }),
+                Err(error) => {
+                    // The lease ends with the process at the latest; the error that counts is the first.
+                    writer.close().await.ok();
+                    return Err(error);
+                }
             }
-            let renamed =
-                conversation.and_then(|past| past.settings().model.as_ref()) != Some(&parts.model_name);
-            let change = Change {
-                cwd: moved,
-                model: renamed.then_some(parts.model_name),
-                by: SURFACE.to_owned(),
-                ..Change::default()
-            };
-            session.configure(change).await?;
-            session
         }
     };
+    Ok(Opened { session, first_new: 1 })
+}
+
+/// Makes a session.
+async fn begin(
+    app: &App,
+    run: &Run,
+    report: &mut Report,
+    store: Arc<dyn Store>,
+    launch: &Launch,
+) -> Result<Session> {
+    let folder = folder(app, run, None)?;
+    let chosen = parts(app, None, &folder)?;
+    report.model = Some(chosen.model_name.clone());
+    let sessions = wiring::sessions(app, store, chosen.parts)?;
+    let new = NewSession { id: None, cwd: folder, agent: AGENT.to_owned(), model: Some(chosen.model_name) };
+    let session = sessions.create(new).await?;
+    report.session = Some(session.id());
+    owe_exit_line(launch, session.id());
     report.agent = Some(AGENT.to_owned());
     report.begin(session.id())?;
-    Ok(Opened { session, first_new: last + 1 })
+    Ok(session)
+}
+
+/// Goes on with a session that is open in the store.
+async fn go_on(
+    app: &App,
+    run: &Run,
+    report: &mut Report,
+    store: Arc<dyn Store>,
+    launch: &Launch,
+    found: segue_store::Opened,
+    past: Conversation,
+) -> Result<Session> {
+    let folder = folder(app, run, Some(&past))?;
+    let chosen = parts(app, Some(&past), &folder)?;
+    report.model = Some(chosen.model_name.clone());
+    let is_moved = past.cwd() != folder;
+    let is_renamed = past.settings().model.as_ref() != Some(&chosen.model_name);
+    let sessions = wiring::sessions(app, store, chosen.parts)?;
+    let (session, opened) = sessions.take(found, past).await?;
+    owe_exit_line(launch, session.id());
+    report.is_resumed = true;
+    report.opened(&opened);
+    wiring::tell_report(session.id(), &opened);
+    if is_moved {
+        output::note(format!("The session moves to {}.", folder.display()));
+    }
+    let change = Change {
+        cwd: is_moved.then_some(folder),
+        model: is_renamed.then_some(chosen.model_name),
+        by: SURFACE.to_owned(),
+        ..Change::default()
+    };
+    session.configure(change).await?;
+    report.agent = Some(AGENT.to_owned());
+    report.begin(session.id())?;
+    Ok(session)
 }
 
 async fn launch(app: &App, run: &Run, place: &StorePlace, store: &dyn Store) -> Result<Launch> {
