@@ -1,6 +1,7 @@
 //! A session's whole world for tests: a folder with data and work, a model server, tools that leave traces, and short
 //! ways to prompt, to wait and to read the log back from disk.
 
+mod sim;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use segue_testkit::{ModelServer, Wire};
 use segue_tool::{BuiltinOptions, Tool, builtin_tools};
 use tempfile::TempDir;
 
+pub use sim::{Sim, calm};
 pub use tools::{Count, Gate, Look, Moments, Relay, Slow};
 
 /// How long anything is waited for before a test fails.
@@ -33,7 +35,7 @@ pub const HOST: &str = "test-host";
 /// A folder and a model server of their own.
 pub struct World {
     /// Ends with the world.
-    pub folder: TempDir,
+    _folder: TempDir,
     /// Answers requests.
     pub server: ModelServer,
     /// Where everything is.
@@ -46,7 +48,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let server = ModelServer::start_blocking();
         let place = Place::new(folder.path(), server.url(), wire);
-        Self { folder, server, place }
+        Self { _folder: folder, server, place }
     }
 
     /// Sessions with default parts and everything permitted.
@@ -366,4 +368,12 @@ pub fn fold(log: &ReadLog) -> Conversation {
 /// The types of records, in order.
 pub fn kinds(records: &[Arc<Record>]) -> Vec<&str> {
     records.iter().map(|record| record.event.kind()).collect()
+}
+
+/// The answer that a turn gave: the text of its last message that has any.
+pub fn answer_of(conversation: &Conversation, turn: u64) -> String {
+    let steps = conversation.turn(turn).into_iter().flat_map(|turn| &turn.steps);
+    let messages = steps.flat_map(|step| &step.messages).filter_map(|said| said.message());
+    let mut texts = messages.map(|message| segue_log::text_of(&message.content));
+    texts.rfind(|text| !text.is_empty()).unwrap_or_default()
 }

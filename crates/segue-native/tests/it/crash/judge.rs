@@ -14,7 +14,10 @@ use segue_testkit::{ModelServer, Recorded, Wire};
 use serde_json::Value;
 
 use super::child::{Asks, Order, told_file};
-use crate::world::{Place, finish, fold, run, says, within};
+use crate::world::{Place, answer_of, finish, fold, run, says, within};
+
+/// The file that scripts have written.
+pub const NOTE: &str = "note.txt";
 
 /// How a session goes on after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,8 @@ struct Left {
     log: ReadLog,
     conversation: Conversation,
     ran: Vec<CallId>,
+    /// The file of the `write` calls is there.
+    wrote: bool,
     requests: usize,
     /// Files that keep a lost end which no record names yet.
     uncounted_cuts: Vec<String>,
@@ -119,6 +124,7 @@ impl Left {
             conversation,
             log,
             ran: place.ran_calls(),
+            wrote: place.work.join(NOTE).exists(),
             requests: server.requests().len(),
             uncounted_cuts,
         }
@@ -135,7 +141,11 @@ impl Left {
             let (seq, end) = turn.end.as_ref().expect("a turn that was seen to end");
             assert!(*seq <= self.synced, "its end was seen before it was durable");
             assert_eq!(ended["reason"], end.reason.as_str());
-            assert_eq!(ended["text"], answer(&self.conversation, turn.number), "the whole answer is there");
+            assert_eq!(
+                ended["text"],
+                answer_of(&self.conversation, turn.number),
+                "the whole answer is there"
+            );
         }
     }
 
@@ -157,6 +167,13 @@ impl Left {
             let call = self.conversation.call(id).unwrap_or_else(|| panic!("{id} ran and is not in the log"));
             let record = call.dispatched.as_ref().unwrap_or_else(|| panic!("{id} ran without its tool/call"));
             assert!(is_recorded(record.seq, Some(call.turn)), "{id} ran before its tool/call was durable");
+        }
+        if self.wrote {
+            let calls = self.conversation.turns().iter().flat_map(|turn| turn.calls());
+            let mut entered =
+                calls.filter(|call| call.tool == "write").filter_map(|call| call.dispatched.as_ref());
+            let is_durable = entered.any(|record| record.seq <= self.synced);
+            assert!(is_durable, "a file was written before the tool/call was durable");
         }
     }
 
@@ -295,7 +312,7 @@ impl Expected {
             Self::Result(result) => text_of(&result.content),
             Self::NotStarted => "This call was not started".into(),
             Self::Unknown => "The outcome of this call is unknown".into(),
-            Self::Recovered => "note.txt".into(),
+            Self::Recovered => NOTE.into(),
             Self::NotApplied => "not".into(),
         };
         assert!(text.contains(&words), "{self:?} is told as {text:?}");
@@ -375,14 +392,6 @@ async fn ends_well(order: &Order, place: &Place, session: &Session) {
     assert!(ran.iter().all(|id| ids.contains(id)));
     let check = place.store().check().await.unwrap();
     assert_eq!((check.sound, check.findings), (1, vec![]));
-}
-
-/// The text of a turn's last message that has any.
-fn answer(conversation: &Conversation, turn: u64) -> String {
-    let steps = conversation.turn(turn).into_iter().flat_map(|turn| &turn.steps);
-    let texts =
-        steps.flat_map(|step| &step.messages).filter_map(|said| Some(text_of(&said.message()?.content)));
-    texts.filter(|text| !text.is_empty()).last().unwrap_or_default()
 }
 
 /// Texts of messages that were cut off.
