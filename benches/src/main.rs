@@ -1,4 +1,4 @@
-//! Measures the store beside the raw medium: `cargo run --release -p segue-bench -- checkpoint|sessions64|resume|list|all`.
+//! Measures Segue, its store beside the raw medium: `cargo run --release -p segue-bench -- checkpoint|sessions64|resume|list|idle|start|all`.
 //!
 //! A disk's speed moves by a factor of ten within minutes, so costs of syncs are given as multiples of what plain files reach
 //! in the same run, the two taking turns. `SEGUE_BENCH_DIR` names the folder to measure in; by default it is below the target
@@ -7,6 +7,7 @@
 mod probe;
 mod reading;
 mod syncing;
+mod whole;
 
 use std::path::PathBuf;
 
@@ -36,8 +37,16 @@ fn main() -> anyhow::Result<()> {
     if all || what == "list" {
         reading::list(&runtime, data)?;
     }
-    if !all && !["checkpoint", "sessions64", "resume", "list"].contains(&what.as_str()) {
-        bail!("no such measurement: {what}; there are checkpoint, sessions64, resume, list and all");
+    if all || what == "idle" {
+        whole::idle(&runtime, data)?;
+    }
+    if all || what == "start" {
+        whole::start(data)?;
+    }
+    if !all && !["checkpoint", "sessions64", "resume", "list", "idle", "start"].contains(&what.as_str()) {
+        bail!(
+            "no such measurement: {what}; there are checkpoint, sessions64, resume, list, idle, start and all"
+        );
     }
     Ok(())
 }

@@ -20,9 +20,8 @@ use crate::update::Update;
 /// How long a finished message or result may stay unsynced.
 const FINISHED_UNSYNCED: Duration = Duration::from_millis(250);
 
-/// Updates that a subscriber may lag behind before it catches up from memory. The room for them is taken at once, for
-/// every open session.
-const LIVE_UPDATES: usize = 256;
+/// Updates that a subscriber may lag behind before it catches up from memory.
+const LIVE_UPDATES: usize = 1024;
 
 pub(crate) struct Core {
     pub(crate) id: SessionId,
@@ -32,7 +31,9 @@ pub(crate) struct Core {
     /// Held from the append to the fold, so that records are folded in their order.
     appending: tokio::sync::Mutex<()>,
     state: Mutex<State>,
-    updates: broadcast::Sender<Update>,
+    /// Made for the first subscriber and let go after the last: its room is most of what an idle session would take.
+    /// Locked after the state, where both are.
+    updates: Mutex<Option<broadcast::Sender<Update>>>,
     changed: watch::Sender<u64>,
     /// Held while the session is being closed; true once it is.
     pub(crate) closing: tokio::sync::Mutex<bool>,
@@ -101,7 +102,7 @@ impl Core {
             options,
             appending: tokio::sync::Mutex::new(()),
             state: Mutex::new(state),
-            updates: broadcast::Sender::new(LIVE_UPDATES),
+            updates: Mutex::default(),
             changed: watch::Sender::new(0),
             closing: tokio::sync::Mutex::new(false),
             closed: CancellationToken::new(),
@@ -125,12 +126,19 @@ impl Core {
     /// Subscribes, together with a look at the state, so that nothing falls between.
     pub(crate) fn subscribe_at<R>(&self, look: impl FnOnce(&State) -> R) -> (R, broadcast::Receiver<Update>) {
         let state = self.state();
-        (look(&state), self.updates.subscribe())
+        let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = updates.get_or_insert_with(|| broadcast::Sender::new(LIVE_UPDATES));
+        (look(&state), sender.subscribe())
     }
 
     pub(crate) fn show(&self, update: Update) {
+        let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody watching is no fault: what matters is in the log.
-        self.updates.send(update).ok();
+        if let Some(sender) = &*updates
+            && sender.send(update).is_err()
+        {
+            *updates = None;
+        }
     }
 
     pub(crate) async fn append(self: &Arc<Self>, event: Event) -> Result<Arc<Record>> {
@@ -206,7 +214,7 @@ impl Core {
         let start = state.records.partition_point(|record| record.seq <= from);
         let end = state.records.partition_point(|record| record.seq <= durable);
         for record in state.records.get(start..end).unwrap_or_default() {
-            self.updates.send(Update::Record(record.clone())).ok();
+            self.show(Update::Record(record.clone()));
         }
         state.published = durable;
         drop(state);
