@@ -105,9 +105,7 @@ impl Builder {
         // Prompts of a turn that was not over at the compaction are kept word for word.
         self.prompts(conversation, &turn.prompt_ids, turn.start);
         for step in &turn.steps {
-            if step.start > self.after {
-                self.prompts(conversation, &step.prompt_ids, step.start);
-            }
+            self.prompts(conversation, &step.prompt_ids, step.start);
             let after = self.after;
             for said in step.messages.iter().filter(|said| said.record.seq > after) {
                 // A note that came while the model was answering was not told to it: it follows the answer.

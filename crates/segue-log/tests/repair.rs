@@ -519,6 +519,24 @@ fn compaction_keeps_prompts_that_are_not_answered_yet() {
     assert_eq!(log.conversation.compactable(), Some(log.conversation.last()));
 }
 
+// A prompt sent into the running turn was lost to the model when the step that claimed it was compacted away.
+#[test]
+fn compaction_keeps_the_step_prompts_of_a_turn_that_goes_on() {
+    let log = log().u("old").a("fine", &[]).end().u("new").queue("also", PromptFor::Step);
+    let mut log = log.a("", &["c1"]).c("c1").r("c1");
+    log.step = 2;
+    let log = log
+        .add(StepEnd { turn: 2, step: 1 })
+        .add(StepStart { turn: 2, step: 2, prompt_ids: vec!["also".parse().unwrap()] })
+        .a("", &["c2"])
+        .c("c2")
+        .r("c2")
+        .next_step();
+    let up_to = log.conversation.compactable().unwrap();
+    let log = log.add(Compaction { up_to, summary: "short".into() });
+    assert_eq!(sent(&log.conversation), "U[(The conversation so far,), new, also]");
+}
+
 #[test]
 fn provider_ids_that_repeat_are_replaced_by_ours() {
     let again = |log: Log, name: &str| {
