@@ -2,12 +2,16 @@
 
 use segue_log::{Compaction, Message, UserPart, note, text_of};
 use segue_model::Request;
-use segue_runtime::{Boundary, Result, RuntimeError};
+use segue_runtime::{Boundary, Ended, Result, RuntimeError};
 
+use crate::shorten::shorten;
 use crate::turn::Turn;
 
 /// The most bytes of the person's own words that are kept beside the summary.
 const OWN_WORDS: usize = 16 * 1024;
+
+/// How long each text may be, in bytes, in further tries for a summary of what is too long.
+const SHORTER: [usize; 3] = [8 * 1024, 1024, 128];
 
 const ASK: &str = "\
 The conversation has grown long. Everything so far will be replaced by what you write now, so write down all that \
@@ -33,18 +37,26 @@ impl Turn {
             _ => messages.push(Message::User { parts: vec![ask] }),
         }
         // The tools go along although none may be called: providers want them defined wherever the history names them.
-        let request = Request {
+        let mut request = Request {
             system: self.system.clone(),
             messages,
             tools: self.specs.clone(),
             parameters: self.parameters().clone(),
         };
         self.turn.boundary(Boundary::Step).await.map_err(stopped)?;
-        let summary =
-            self.ask_aside(step, &request).await.map_err(|ended| RuntimeError::CompactionFailed {
-                code: ended.code.unwrap_or_else(|| ended.reason.as_str().to_uppercase()),
-                message: ended.message.unwrap_or_else(|| "it was cancelled".into()),
-            })?;
+        let mut answer = self.ask_aside(step, &request).await;
+        // What no longer fits for the next step does not fit for its summary either: it has to do with the gist.
+        for longest in SHORTER {
+            if !is_too_long(&answer) {
+                break;
+            }
+            shorten(&mut request.messages, longest);
+            answer = self.ask_aside(step, &request).await;
+        }
+        let summary = answer.map_err(|ended| RuntimeError::CompactionFailed {
+            code: ended.code.unwrap_or_else(|| ended.reason.as_str().to_uppercase()),
+            message: ended.message.unwrap_or_else(|| "it was cancelled".into()),
+        })?;
         if summary.trim().is_empty() {
             return Err(RuntimeError::CompactionFailed {
                 code: "EMPTY_SUMMARY".into(),
@@ -80,6 +92,10 @@ impl Turn {
         });
         used as f64 >= self.model.window() as f64 * self.driver.config.compact_at
     }
+}
+
+fn is_too_long(answer: &Result<String, Ended>) -> bool {
+    answer.as_ref().is_err_and(|ended| ended.code.as_deref() == Some("CONTEXT_TOO_LONG"))
 }
 
 fn stopped(stopped: segue_runtime::Stopped) -> RuntimeError {

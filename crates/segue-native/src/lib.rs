@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod driver;
 mod request;
+mod shorten;
 mod turn;
 
 pub use config::{Models, MoreTools, NativeConfig, RetryPolicy};
