@@ -334,7 +334,7 @@ fn a_call_that_still_runs_is_waited_for_and_answered_once() {
             let made = repair(&conversation, &with(Finding::Running));
             apply(&mut conversation, &made);
             let open: Vec<_> = conversation.open_calls().map(|call| call.call_id.clone()).collect();
-            assert_eq!(open, [call_id.clone()], "{at}");
+            assert_eq!(open, std::slice::from_ref(&call_id), "{at}");
             let turn = conversation.call(&call_id).unwrap().turn;
             assert_eq!(conversation.turn(turn).unwrap().end.is_none(), was_open, "{at}");
             assert_eq!(repair(&conversation, &with(Finding::Running)), vec![], "{at}");
