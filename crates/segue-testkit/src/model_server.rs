@@ -25,6 +25,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+pub(crate) use answer::words as practice_words;
 pub use reply::Reply;
 use reply::Step;
 
