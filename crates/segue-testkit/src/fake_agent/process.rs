@@ -36,8 +36,10 @@ pub fn run(script: &Path) -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         agent.take(&line?);
     }
-    while agent.script.ignores_eof {
-        std::thread::sleep(Duration::from_secs(60));
+    if agent.script.ignores_eof {
+        loop {
+            std::thread::sleep(Duration::from_secs(60));
+        }
     }
     std::process::exit(0)
 }

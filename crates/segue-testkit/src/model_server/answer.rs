@@ -2,15 +2,18 @@
 
 use serde_json::Value;
 
-use super::{Recorded, Reply};
+use super::{Recorded, Reply, Wire, responses};
 
 const REMEMBER: &str = "remember the number ";
 
 /// Repeats the results that the request ends with; else obeys the last prompt: calls the tools that its lines
 /// `use TOOL {json}` name, tells the number that it asks for, or repeats it.
 pub(super) fn answer(request: &Recorded) -> Reply {
-    let messages = request.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let results = last_results(messages);
+    let messages = match request.wire {
+        Wire::Responses => responses::as_chat(&request.body),
+        Wire::Anthropic | Wire::OpenAi => request.body["messages"].as_array().cloned().unwrap_or_default(),
+    };
+    let results = last_results(&messages);
     if !results.is_empty() {
         let shown: Vec<String> = results.iter().map(|text| text.chars().take(200).collect()).collect();
         return Reply::text(format!("Results: {}", shown.join(" | ")));
