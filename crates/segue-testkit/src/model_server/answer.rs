@@ -9,10 +9,7 @@ const REMEMBER: &str = "remember the number ";
 /// Repeats the results that the request ends with; else obeys the last prompt: calls the tools that its lines
 /// `use TOOL {json}` name, tells the number that it asks for, or repeats it.
 pub(super) fn answer(request: &Recorded) -> Reply {
-    let messages = match request.wire {
-        Wire::Responses => responses::as_chat(&request.body),
-        Wire::Anthropic | Wire::OpenAi => request.body["messages"].as_array().cloned().unwrap_or_default(),
-    };
+    let messages = messages(request);
     let results = last_results(&messages);
     if !results.is_empty() {
         let shown: Vec<String> = results.iter().map(|text| text.chars().take(200).collect()).collect();
@@ -27,6 +24,28 @@ pub(super) fn answer(request: &Recorded) -> Reply {
         return calls.into_iter().fold(Reply::new(), |reply, (tool, input)| reply.and_call(tool, input));
     }
     Reply::text(words(&said))
+}
+
+fn messages(request: &Recorded) -> Vec<Value> {
+    match request.wire {
+        Wire::Responses => responses::as_chat(&request.body),
+        Wire::Anthropic | Wire::OpenAi => request.body["messages"].as_array().cloned().unwrap_or_default(),
+    }
+}
+
+impl Recorded {
+    /// The texts of what the person said, in order, notes and all.
+    pub fn prompts(&self) -> Vec<String> {
+        messages(self).iter().filter(|message| message["role"] == "user").flat_map(texts).collect()
+    }
+
+    /// The last words of the person without our notes; none if results of calls are what the request ends with.
+    pub fn last_words(&self) -> Option<String> {
+        if !last_results(&messages(self)).is_empty() {
+            return None;
+        }
+        self.prompts().iter().rev().map(|text| without_notes(text)).find(|text| !text.is_empty())
+    }
 }
 
 /// What is said to the last of these prompts: the number that it asks for, that it was noted, or the prompt again.
