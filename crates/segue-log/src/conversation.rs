@@ -27,6 +27,8 @@ pub struct Conversation {
     compactions: Vec<Arc<Record>>,
     plan: Vec<PlanEntry>,
     binding: Option<AgentBound>,
+    bound_at: Seq,
+    agent_state: HashMap<String, Value>,
     resumed: Option<AgentResumed>,
     repaired: Vec<Arc<Record>>,
     settled: Vec<Arc<Record>>,
@@ -172,6 +174,13 @@ impl MessageAssistant {
     }
 }
 
+/// True if `said` is a cut-off message that `whole` has the whole of.
+fn is_start_of(said: &Said, whole: &MessageAssistant) -> bool {
+    said.message().is_some_and(|cut| {
+        cut.interrupted && text_of(&whole.content).trim_start().starts_with(text_of(&cut.content).trim())
+    })
+}
+
 /// One call: a tool request and what became of it.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -281,6 +290,8 @@ impl Conversation {
             compactions: Vec::new(),
             plan: Vec::new(),
             binding: None,
+            bound_at: 0,
+            agent_state: HashMap::new(),
             resumed: None,
             repaired: Vec::new(),
             settled: Vec::new(),
@@ -359,7 +370,7 @@ impl Conversation {
                 }
             }
             Event::Compaction(_) => self.compactions.push(record.clone()),
-            Event::AgentBound(data) => self.binding = Some(data.clone()),
+            Event::AgentBound(data) => self.bind(record.seq, data),
             Event::AgentResumed(data) => self.resumed = Some(data.clone()),
             Event::SessionTitle(data) => self.title = Some(data.title.clone()),
             Event::SessionConfig(data) => self.session_config(data),
@@ -371,10 +382,32 @@ impl Conversation {
                 self.is_damaged = true;
                 self.mark_gaps(record.seq);
             }
-            Event::AgentUpdate(_) | Event::Unknown { .. } => {}
+            Event::AgentUpdate(data) => self.agent_update(data),
+            Event::Unknown { .. } => {}
         }
         if self.header.parent.is_some_and(|parent| parent.seq == record.seq) {
             self.leave_parent();
+        }
+    }
+
+    fn bind(&mut self, seq: Seq, data: &AgentBound) {
+        if self.binding.as_ref().is_some_and(|held| held.agent != data.agent) {
+            self.agent_state.clear();
+        }
+        self.binding = Some(data.clone());
+        self.bound_at = seq;
+        // The first turn binds after it has begun, and is the agent's from then on.
+        if let Some(turn) = self.turns.last_mut().filter(|turn| turn.end.is_none()) {
+            turn.hosted = true;
+        }
+    }
+
+    fn agent_update(&mut self, data: &AgentUpdate) {
+        const KEPT: [&str; 3] = ["current_mode_update", "config_option_update", "available_commands_update"];
+        if let Some(kind) = data.update.get("sessionUpdate").and_then(Value::as_str)
+            && KEPT.contains(&kind)
+        {
+            self.agent_state.insert(kind.to_owned(), data.update.clone());
         }
     }
 
@@ -453,6 +486,11 @@ impl Conversation {
         let Some(step_at) = turn.steps.iter().rposition(|step| step.number == data.step) else { return };
         let Some(step) = turn.steps.get_mut(step_at) else { return };
         step.partials = Vec::new();
+        if data.replayed
+            && let Some(cut) = step.messages.iter().rposition(|said| is_start_of(said, data))
+        {
+            step.messages.remove(cut);
+        }
         step.messages.push(Said { record: record.clone(), model: step.model.clone(), asked: step.asked });
         if data.is_cut_short() {
             return;
@@ -513,6 +551,7 @@ impl Conversation {
         }
         self.session_rules.clear();
         self.binding = None;
+        self.agent_state.clear();
         self.settings.permissions = None;
         for call in self.turns.iter_mut().flat_map(|turn| &mut turn.steps).flat_map(|step| &mut step.calls) {
             call.open_in_parent = call.is_open();
@@ -601,6 +640,17 @@ impl Conversation {
     /// The hosted agent's conversation bound to this session.
     pub fn binding(&self) -> Option<&AgentBound> {
         self.binding.as_ref()
+    }
+
+    /// The seq of the record that bound it; 0 without one.
+    pub fn bound_at(&self) -> Seq {
+        self.bound_at
+    }
+
+    /// The last update of a kind that tells a state of the hosted agent: `current_mode_update`, `config_option_update`
+    /// or `available_commands_update`, raw.
+    pub fn agent_state(&self, kind: &str) -> Option<&Value> {
+        self.agent_state.get(kind)
     }
 
     /// How the last resume of a hosted agent went.
