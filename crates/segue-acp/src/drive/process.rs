@@ -173,16 +173,22 @@ impl AgentProcess {
         let record = self.record.clone();
         let all_gone = tokio::task::spawn_blocking(move || how(&record)).await.unwrap_or(false);
         if all_gone {
-            std::fs::remove_file(&self.note).ok();
+            self.forget();
         }
         all_gone
+    }
+
+    /// Takes the note of this start away, and the session's folder with the last of them.
+    fn forget(&self) {
+        std::fs::remove_file(&self.note).ok();
+        self.note.parent().map(std::fs::remove_dir);
     }
 }
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
         if !self.is_ended && self.record.kill() {
-            std::fs::remove_file(&self.note).ok();
+            self.forget();
         }
     }
 }

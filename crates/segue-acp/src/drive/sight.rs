@@ -14,7 +14,7 @@ use super::permission::{effect, input, tool_name};
 
 /// A message that grows beyond this many characters is closed and goes on as another: what an agent pours out must not
 /// pile up in memory.
-const LONG: usize = 1024 * 1024;
+const LONG: usize = 8 * 1024 * 1024;
 
 /// One step of an agent's turn.
 pub struct Sight<'a> {

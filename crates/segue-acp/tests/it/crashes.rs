@@ -1,14 +1,14 @@
 //! Turns that are cut off: the agent's end, what the log says of it, what the agent is told, what is left running.
 
 use segue_log::EndReason;
-use segue_testkit::fake_agent::{Keeps, Script, Step};
+use segue_testkit::fake_agent::{Keeps, Rule, Script, Step};
 use serde_json::json;
 
 use crate::world::{World, answer, ask, lives, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_turn_that_was_cut_off_the_agent_is_told_the_truth() {
-    let script = Script::resume_only().prompt(
+    let script = Script::resume_only().rule(once(
         "go",
         [
             Step::say("I begin"),
@@ -17,7 +17,7 @@ async fn after_a_turn_that_was_cut_off_the_agent_is_told_the_truth() {
             Step::Wait(300),
             Step::Die { code: 9 },
         ],
-    );
+    ));
     let world = World::new(script);
     let session = world.begin().await;
     let outcome = ask(&session, "go").await;
@@ -51,7 +51,7 @@ async fn the_tail_that_the_agent_still_has_is_taken_over() {
         Step::say("and go on."),
         Step::tool_call("c1", "Look", "read", "in_progress", json!({"path": "a"})),
     ];
-    let script = Script::load_only().prompt("go", whole.into_iter().chain([Step::Die { code: 9 }]));
+    let script = Script::load_only().rule(once("go", whole.into_iter().chain([Step::Die { code: 9 }])));
     let world = World::new(script);
     let session = world.begin().await;
     ask(&session, "go").await;
@@ -88,7 +88,7 @@ async fn the_tail_that_the_agent_still_has_is_taken_over() {
 async fn a_prompt_that_the_agent_lost_is_told_again() {
     // Some agents write a turn down when it ends: after a kill the prompt is gone, on a first turn the whole session.
     let script = Script { keeps: Keeps::AtTheEnd, ..Script::load_only() }
-        .prompt("the colour", [Step::say("Hm"), Step::Wait(300), Step::Die { code: 9 }]);
+        .rule(once("the colour", [Step::say("Hm"), Step::Wait(300), Step::Die { code: 9 }]));
     let world = World::new(script.clone());
     let session = world.begin().await;
     answer(&session, "remember the number 7").await;
@@ -109,10 +109,12 @@ async fn a_prompt_that_the_agent_lost_is_told_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finish_takes_the_interrupted_work_up_again() {
-    let script = Script::default().prompt("go", [Step::say("half"), Step::Wait(300), Step::Die { code: 9 }]);
+    let script =
+        Script::default().rule(once("go", [Step::say("half"), Step::Wait(300), Step::Die { code: 9 }]));
     let world = World::new(script);
     let session = world.begin().await;
     ask(&session, "go").await;
+    session.wait_idle().await;
     let turn = session.finish().await.unwrap();
     session.wait_turn(turn).await.unwrap();
     session.close().await.unwrap();
@@ -157,6 +159,11 @@ async fn what_a_killed_host_left_is_ended_before_anything_is_resumed() {
     let pid = *world.agent.pids().last().unwrap();
     session.close().await.unwrap();
     assert!(!lives(pid) && !folder.exists());
+}
+
+/// What happens on the first prompt that contains a text: later ones carry it in their notes.
+fn once(contains: &str, steps: impl IntoIterator<Item = Step>) -> Rule {
+    Rule { contains: contains.into(), times: 1, steps: Vec::from_iter(steps), ..Rule::default() }
 }
 
 /// The processes that carry a token.
