@@ -72,13 +72,6 @@ impl World {
         };
         self.data(id, "tool/result").await.iter().map(name).collect()
     }
-
-    /// The methods that the agent received since `from` messages, without what only sets a session up.
-    pub fn methods_since(&self, from: usize) -> Vec<String> {
-        let quiet = ["initialize", "session/set_mode", "session/set_config_option", "session/close"];
-        let methods = self.agent.methods().into_iter().skip(from);
-        methods.filter(|method| !quiet.contains(&method.as_str())).collect()
-    }
 }
 
 pub fn prompt(text: &str) -> NewPrompt {

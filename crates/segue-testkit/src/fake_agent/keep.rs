@@ -51,6 +51,11 @@ impl Keeper {
         Some(kept)
     }
 
+    /// Whether anything is kept of a session.
+    pub fn has(&self, id: &str) -> bool {
+        self.path(id).is_some_and(|path| path.exists())
+    }
+
     /// Every session, by id.
     pub fn all(&self) -> Vec<Kept> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };

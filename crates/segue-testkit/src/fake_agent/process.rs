@@ -414,7 +414,7 @@ impl Agent {
         let mut sessions = lock(&self.sessions);
         let live = sessions.get_mut(session).ok_or_else(|| not_found(session))?;
         live.settings[key] = value.clone();
-        if self.keeper.read(session).is_some() {
+        if self.keeper.has(session) {
             let line = json!({"settings": live.settings});
             self.written(self.keeper.append(session, &live.cwd, &[line]));
         }
@@ -471,7 +471,7 @@ impl Agent {
         let Some(live) = sessions.get_mut(session) else { return };
         let mut lines = std::mem::take(&mut live.unwritten);
         if self.script.keeps != Keeps::Nothing {
-            if self.keeper.read(session).is_none() {
+            if !self.keeper.has(session) {
                 lines.insert(0, json!({"settings": live.settings}));
             }
             self.written(self.keeper.append(session, &live.cwd, &lines));
