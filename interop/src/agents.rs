@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use segue_acp::drive::AgentConfig;
 use serde_json::{Value, json};
 
 /// One agent.
@@ -96,6 +97,18 @@ impl Agent {
         }
         text.push('\n');
         text
+    }
+
+    /// The same as its section, for a program that hosts it without a configuration file.
+    pub fn config(&self, modules: &Path, home: &Path, model: &str) -> AgentConfig {
+        let (program, arguments) = self.command.split_first().expect("a command");
+        let mut config = AgentConfig::new(self.name, modules.join(program));
+        config.args = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        config.mode = self.asks_in.map(str::to_owned);
+        config.auth = self.auth.map(str::to_owned);
+        let environment = self.environment(modules, home, model).into_iter();
+        config.env = environment.map(|(name, value)| (name.into(), value.into())).collect();
+        config
     }
 
     fn environment(&self, modules: &Path, home: &Path, model: &str) -> Vec<(&'static str, String)> {

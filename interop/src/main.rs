@@ -4,6 +4,7 @@
 //! `segue-interop SEGUE MODULES [WORD…]`: the words choose agents and scenarios.
 
 mod agents;
+mod host;
 mod processes;
 mod scenarios;
 mod world;
@@ -26,6 +27,8 @@ const AT_ONCE: usize = 3;
 pub struct Bench {
     /// The binary to test, where an ordinary user can run it.
     segue: PathBuf,
+    /// This program, there too.
+    host: PathBuf,
     /// The folder that npm installed into.
     modules: PathBuf,
 }
@@ -36,8 +39,15 @@ fn main() -> Result<ExitCode> {
         bail!("usage: segue-interop SEGUE MODULES [WORD…]");
     };
     let words: Vec<String> = arguments.collect();
+    if segue == "host" {
+        return host::run(&[&[modules], words.as_slice()].concat()).map(|()| ExitCode::SUCCESS);
+    }
     let folder = tempfile::tempdir().context("a folder for the binary")?;
-    let bench = Bench { segue: public_copy(Path::new(&segue), folder.path())?, modules: modules.into() };
+    let bench = Bench {
+        segue: public_copy(Path::new(&segue), folder.path(), "segue")?,
+        host: public_copy(&std::env::current_exe()?, folder.path(), "host")?,
+        modules: modules.into(),
+    };
     let jobs: VecDeque<(&Agent, &Scenario)> = agents::ALL
         .iter()
         .flat_map(|agent| SCENARIOS.iter().map(move |scenario| (agent, scenario)))
@@ -109,9 +119,9 @@ fn run(bench: &Bench, agent: &'static Agent, scenario: &Scenario) -> Result<()> 
 }
 
 /// Copies a program to where an ordinary user can run it, wherever the checkout lies.
-fn public_copy(program: &Path, folder: &Path) -> Result<PathBuf> {
+fn public_copy(program: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
-    let copy = folder.join("segue");
+    let copy = folder.join(name);
     std::fs::copy(program, &copy).with_context(|| format!("copying {}", program.display()))?;
     for path in [&copy, folder] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;

@@ -1,7 +1,7 @@
 //! A home, a working folder, a store, a configuration and a model: all that one scenario runs in.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -90,34 +90,42 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command as the user that the agents run as, in this world.
+    fn command(&self, program: &Path) -> Command {
         let mut command = match rustix::process::getuid().is_root() {
             true => {
                 let mut command = Command::new("setpriv");
                 command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")]);
-                command.arg("--clear-groups").arg(&self.bench.segue);
+                command.arg("--clear-groups").arg(program);
                 command
             }
-            false => Command::new(&self.bench.segue),
+            false => Command::new(program),
         };
         command
-            .arg("--config")
-            .arg(self.path("config.toml"))
-            .args(arguments)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.path("home"))
             .env("SEGUE_HOME", self.path("segue"))
             .current_dir(self.path("work"))
-            .stdin(Stdio::null());
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
+    }
+
+    /// Starts the program that leaves questions open, with a prompt in a session.
+    pub fn start_host(&self, session: &str, prompt: &str) -> Result<Running> {
+        let mut command = self.command(&self.bench.host);
+        command.arg("host").arg(self.folder.path()).arg(&self.bench.modules).arg(self.model.url());
+        let child = command.args([self.agent.name, session, prompt]).spawn().context("starting the host")?;
+        Ok(Running { child })
     }
 
     /// Starts Segue.
     pub fn start(&self, arguments: &[&str]) -> Result<Running> {
-        let mut command = self.command(arguments);
-        let child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("starting segue")?;
+        let mut command = self.command(&self.bench.segue);
+        command.arg("--config").arg(self.path("config.toml")).args(arguments);
+        let child = command.spawn().context("starting segue")?;
         Ok(Running { child })
     }
 
@@ -189,8 +197,9 @@ impl<'a> World<'a> {
 
     /// The processes that are not Segue's own.
     pub fn agent_processes(&self) -> Vec<Process> {
-        let own = self.bench.segue.display().to_string();
-        self.processes().into_iter().filter(|process| !process.command.contains(&own)).collect()
+        let own = [&self.bench.segue, &self.bench.host].map(|program| program.display().to_string());
+        let is_own = |process: &Process| own.iter().any(|own| process.command.starts_with(own));
+        self.processes().into_iter().filter(|process| !is_own(process)).collect()
     }
 
     /// Ends what still runs, and gives it.

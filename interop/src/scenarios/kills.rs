@@ -80,6 +80,21 @@ fn in_a_command(world: &World, strike: impl Fn(&World, Running) -> Result<()>) -
     Ok(())
 }
 
+/// All die while the agent waits for a permission: nothing ran, whatever the agent thinks of it.
+pub fn all_at_an_open_question(world: &World) -> Result<()> {
+    let session = with_a_number(world)?;
+    let running = world.start_host(&session, &world.work(WORK))?;
+    wait_for("the question", || world.records(&session, "permission/asked").ok()?.pop())?;
+    kill_all(world, running)?;
+    let before = world.model.requests().len();
+    let answer = knows_the_number(world, &session, "resumed")?;
+    ensure!(calls_told(&answer) == ["not_started"], "told of the call: {answer}");
+    let told = world.told_since(before);
+    ensure!(told.contains("<segue-note>"), "no note of the call in what the model was told:\n{told}");
+    ensure!(world.trace().is_empty(), "the command ran without permission: {:?}", world.trace());
+    Ok(())
+}
+
 fn calls_told(answer: &Value) -> Vec<&str> {
     let repaired = answer["repaired"].as_array().into_iter().flatten();
     repaired.filter_map(|call| call["outcome"].as_str()).collect()

@@ -39,6 +39,7 @@ pub const SCENARIOS: &[Scenario] = &[
     all("kill-adapter", kills::adapter_in_a_command),
     all("kill-first-answer", kills::all_in_the_first_answer),
     all("kill-later-answer", kills::all_in_a_later_answer),
+    all("kill-question", kills::all_at_an_open_question),
     all("finish", kills::finish_after_a_kill),
     Scenario {
         name: "by-resume",
