@@ -29,7 +29,7 @@ pub struct Conversation {
     binding: Option<AgentBound>,
     bound_at: Seq,
     agent_state: HashMap<String, Value>,
-    resumed: Option<AgentResumed>,
+    resumed: Option<(Seq, AgentResumed)>,
     repaired: Vec<Arc<Record>>,
     settled: Vec<Arc<Record>>,
     whole_request: Option<Arc<Record>>,
@@ -371,7 +371,7 @@ impl Conversation {
             }
             Event::Compaction(_) => self.compactions.push(record.clone()),
             Event::AgentBound(data) => self.bind(record.seq, data),
-            Event::AgentResumed(data) => self.resumed = Some(data.clone()),
+            Event::AgentResumed(data) => self.resumed = Some((record.seq, data.clone())),
             Event::SessionTitle(data) => self.title = Some(data.title.clone()),
             Event::SessionConfig(data) => self.session_config(data),
             Event::SessionRepaired(data) => {
@@ -655,7 +655,12 @@ impl Conversation {
 
     /// How the last resume of a hosted agent went.
     pub fn last_resume(&self) -> Option<&AgentResumed> {
-        self.resumed.as_ref()
+        self.resumed.as_ref().map(|(_, resumed)| resumed)
+    }
+
+    /// How a resume of a hosted agent went that was recorded at `from` or later.
+    pub fn resume_since(&self, from: Seq) -> Option<&AgentResumed> {
+        self.resumed.as_ref().filter(|(seq, _)| *seq >= from).map(|(_, resumed)| resumed)
     }
 
     /// The title: the one given, else one made from the first prompt; empty for a session without either.

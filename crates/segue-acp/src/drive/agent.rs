@@ -1,7 +1,7 @@
 //! One started agent: initialized, asked what it can, and spoken to between turns.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -175,14 +175,12 @@ impl Agent {
         if !line.is_empty() {
             line.push(std::process::id().to_string().into());
         }
-        line.push(config.command.clone().into_os_string());
+        let Some(program) = find_program(config) else {
+            let command = config.command.display().to_string();
+            return Err(StartError::NotInstalled { name: name(), command });
+        };
+        line.push(program.into_os_string());
         line.extend(config.args.iter().map(OsString::from));
-        if !is_there(&config.command) {
-            return Err(StartError::NotInstalled {
-                name: name(),
-                command: config.command.display().to_string(),
-            });
-        }
         let start = Start {
             line,
             makes_session: !shared.exec.is_empty(),
@@ -346,9 +344,14 @@ async fn after(config: &AgentConfig, token: &str) {
     stop(config, token).await.map(Result::ok);
 }
 
-fn is_there(command: &Path) -> bool {
-    // A bare name is looked for by the system, in the agent's own PATH.
-    command.components().count() < 2 || command.exists()
+/// Where an agent's program is: as it is written, or a bare name in the agent's own `PATH`. None if it is not there.
+pub fn find_program(config: &AgentConfig) -> Option<PathBuf> {
+    let command = &config.command;
+    if command.components().count() > 1 {
+        return command.exists().then(|| command.clone());
+    }
+    let path = config.env.get(OsStr::new("PATH"))?;
+    std::env::split_paths(path).map(|folder| folder.join(command)).find(|found| found.is_file())
 }
 
 /// What a look at an agent found.
@@ -448,7 +451,7 @@ pub async fn list_sessions(
     result
 }
 
-async fn start_to_look(
+pub(super) async fn start_to_look(
     shared: &HostedConfig,
     name: &str,
     cwd: &Path,

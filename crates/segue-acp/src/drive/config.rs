@@ -61,7 +61,7 @@ impl AgentConfig {
             path_map: Vec::new(),
             auth: None,
             init_timeout: Duration::from_secs(60),
-            cancel_timeout: Duration::from_secs(10),
+            cancel_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(600),
             mcp_servers: Vec::new(),
             mode: None,

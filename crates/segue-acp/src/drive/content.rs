@@ -80,3 +80,19 @@ pub fn text_of(content: &Value) -> &str {
     let own = content.get("text").and_then(Value::as_str);
     own.or_else(|| content.pointer("/resource/text").and_then(Value::as_str)).unwrap_or_default()
 }
+
+/// What a call returned: its content, else its raw output.
+pub fn returned(said: &Value) -> Vec<Block> {
+    let content = of_call(said.get("content").unwrap_or(&Value::Null));
+    if !content.is_empty() {
+        return content;
+    }
+    match said.get("rawOutput") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => vec![Block::text(text)],
+        Some(output) => match text_of(output) {
+            "" => vec![Block::text(output.to_string())],
+            text => vec![Block::text(text)],
+        },
+    }
+}

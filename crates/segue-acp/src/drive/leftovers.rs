@@ -12,7 +12,7 @@ use std::time::Duration;
 use segue_log::SessionId;
 use segue_tool::ProcessRecord;
 
-use super::config::AgentConfig;
+use super::config::{AgentConfig, HostedConfig};
 use super::process::TOKEN;
 
 /// How long a `stop` command may take.
@@ -64,6 +64,13 @@ impl Notes {
         std::fs::remove_dir(&self.folder).ok();
         found
     }
+}
+
+/// Ends what a hosted agent of a session left behind, for a session that goes on with another kind of agent. False if
+/// something of it may live on.
+pub async fn end_leftovers(shared: &HostedConfig, session: SessionId, agent: &str) -> bool {
+    let config = shared.agents.get(agent).cloned().unwrap_or_else(|| AgentConfig::new(agent, agent));
+    Notes::of(&shared.folder, session).end_leftovers(&config).await == Leftovers::default()
 }
 
 /// True if nothing of it is left, or nothing more can be done about it from here.

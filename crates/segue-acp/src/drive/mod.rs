@@ -1,5 +1,6 @@
 //! Another agent as a driver of sessions: its process, the wire, resume, and the way of its updates into the log.
 
+mod adopt;
 mod agent;
 mod config;
 mod content;
@@ -15,7 +16,9 @@ mod sight;
 mod tell;
 mod turn;
 
-pub use agent::{About, Inspection, Listed, inspect, list_sessions};
+pub use adopt::{AdoptError, adopt};
+pub use agent::{About, Inspection, Listed, StartError, find_program, inspect, list_sessions};
 pub use config::{AgentConfig, HostedConfig, ResumeBy, ResumePolicy};
 pub use driver::HostedDrivers;
+pub use leftovers::end_leftovers;
 pub use process::exec_agent;

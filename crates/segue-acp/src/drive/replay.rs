@@ -6,15 +6,16 @@ use segue_log::{
     text_of,
 };
 use segue_runtime::{Result, TurnContext};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::content::{self, of_call};
+use super::content;
+pub use super::content::returned;
 use super::permission::{effect, input, tool_name};
 use super::tell::{Lacks, cut_off};
 
 /// One thing of a replay.
 #[derive(Debug, Clone, PartialEq)]
-enum Piece {
+pub enum Piece {
     /// A prompt, or whatever the agent shows as one.
     Prompt(String),
     /// Something that it said.
@@ -24,7 +25,7 @@ enum Piece {
 }
 
 /// A replay's prompts, messages and calls, in order.
-fn pieces(updates: &[Value]) -> Vec<Piece> {
+pub fn pieces(updates: &[Value]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut message_id = &Value::Null;
     for update in updates {
@@ -223,7 +224,7 @@ impl Taking<'_> {
 
     fn result(&mut self, call_id: CallId, said: &Value, is_known: bool) {
         let (outcome, code, content) = if is_known {
-            (Outcome::Ok, None, of_call(said.get("content").unwrap_or(&json!([]))))
+            (Outcome::Ok, None, returned(said))
         } else {
             let text = "The agent's own history has this call without an outcome: it may have happened wholly, in part or not at all.";
             (Outcome::Error, Some(code::OUTCOME_UNKNOWN.to_owned()), vec![Block::text(text)])

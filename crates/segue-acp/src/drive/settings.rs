@@ -39,7 +39,12 @@ impl Wanted {
             Self {
                 mode: mode.and_then(Value::as_str).map(str::to_owned).or(config.mode.clone()),
                 options,
-                model: conversation.settings().model.clone(),
+                // A model is named AGENT/NAME, as one of a provider is: another agent's name means nothing to this one.
+                model: conversation
+                    .settings()
+                    .model
+                    .as_deref()
+                    .and_then(|model| model.strip_prefix(&config.name)?.strip_prefix('/').map(str::to_owned)),
             }
         })
     }

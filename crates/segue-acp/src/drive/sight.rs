@@ -9,7 +9,7 @@ use segue_log::{
 use segue_runtime::{DeltaKind, Result, TurnContext, Update};
 use serde_json::{Value, json};
 
-use super::content::{from_acp, of_call, text_of};
+use super::content::{from_acp, of_call, returned};
 use super::permission::{effect, input, tool_name};
 
 /// A message that grows beyond this many characters is closed and goes on as another: what an agent pours out must not
@@ -359,22 +359,6 @@ fn merge(all: &mut Value, said: &Value) {
         if !says_nothing {
             all.insert(key.clone(), value.clone());
         }
-    }
-}
-
-/// What a call returned: its content, else its raw output.
-fn returned(said: &Value) -> Vec<Block> {
-    let content = of_call(said.get("content").unwrap_or(&Value::Null));
-    if !content.is_empty() {
-        return content;
-    }
-    match said.get("rawOutput") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::String(text)) => vec![Block::text(text)],
-        Some(output) => match text_of(output) {
-            "" => vec![Block::text(output.to_string())],
-            text => vec![Block::text(text)],
-        },
     }
 }
 

@@ -17,6 +17,8 @@ pub async fn run(app: &App, run: &Run, text: Option<String>, report: &mut Report
     let session = opened.session;
     let mut watch = Watch::new(session.clone(), opened.first_new, signals, app.common.quiet);
     let result = turn(run, text, &session, &mut watch, report).await;
+    report.agent_resumed =
+        session.conversation(|conversation| conversation.resume_since(opened.first_new).cloned());
     // Whatever happened: the log is ended in order, and the lease given back.
     let closed = watch.close().await;
     let code = result?;
@@ -95,6 +97,7 @@ fn conclude(
     };
     let kind = match end.code.as_deref() {
         Some(code::CHECKPOINT_FAILED) => Kind::Storage,
+        Some("AGENT_SESSION_IN_USE") => Kind::InUse,
         _ => Kind::Turn,
     };
     let error =
