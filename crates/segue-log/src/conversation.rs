@@ -28,6 +28,7 @@ pub struct Conversation {
     plan: Vec<PlanEntry>,
     binding: Option<AgentBound>,
     bound_at: Seq,
+    agent_changed_at: Seq,
     agent_state: HashMap<String, Value>,
     resumed: Option<(Seq, AgentResumed)>,
     repaired: Vec<Arc<Record>>,
@@ -291,6 +292,7 @@ impl Conversation {
             plan: Vec::new(),
             binding: None,
             bound_at: 0,
+            agent_changed_at: 0,
             agent_state: HashMap::new(),
             resumed: None,
             repaired: Vec::new(),
@@ -373,7 +375,7 @@ impl Conversation {
             Event::AgentBound(data) => self.bind(record.seq, data),
             Event::AgentResumed(data) => self.resumed = Some((record.seq, data.clone())),
             Event::SessionTitle(data) => self.title = Some(data.title.clone()),
-            Event::SessionConfig(data) => self.session_config(data),
+            Event::SessionConfig(data) => self.session_config(record.seq, data),
             Event::SessionRepaired(data) => {
                 self.mark_gaps(data.cut_at);
                 self.repaired.push(record.clone());
@@ -438,7 +440,7 @@ impl Conversation {
             prompt_ids: data.prompt_ids.clone(),
             policy: data.policy,
             finish: data.finish.clone(),
-            hosted: self.binding.is_some(),
+            hosted: self.is_bound(),
             steps: Vec::new(),
             end: None,
             has_gaps: self.is_damaged,
@@ -519,7 +521,10 @@ impl Conversation {
         }
     }
 
-    fn session_config(&mut self, data: &SessionConfig) {
+    fn session_config(&mut self, seq: Seq, data: &SessionConfig) {
+        if data.agent.is_some() && data.agent != self.settings.agent {
+            self.agent_changed_at = seq;
+        }
         let settings = &mut self.settings;
         for (held, new) in [
             (&mut settings.agent, &data.agent),
@@ -640,6 +645,11 @@ impl Conversation {
     /// The hosted agent's conversation bound to this session.
     pub fn binding(&self) -> Option<&AgentBound> {
         self.binding.as_ref()
+    }
+
+    /// True if the session's present agent is bound to it and has run it since: no other agent came in between.
+    pub fn is_bound(&self) -> bool {
+        self.binding.is_some() && self.bound_at > self.agent_changed_at
     }
 
     /// The seq of the record that bound it; 0 without one.

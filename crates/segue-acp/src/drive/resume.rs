@@ -217,7 +217,7 @@ impl Past {
         let bound_at = conversation.bound_at();
         let bound = conversation.binding().map(|binding| Bound {
             session: binding.agent_session_id.clone(),
-            is_this_agents: binding.agent == agent,
+            is_this_agents: binding.agent == agent && conversation.is_bound(),
             owes: binding.owes.is_some(),
             is_unused: binding.how == "session/new"
                 && !conversation
