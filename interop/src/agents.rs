@@ -17,8 +17,10 @@ pub struct Agent {
     auth: Option<&'static str>,
     /// The ways it can be resumed by.
     pub ways: &'static [&'static str],
-    /// Folders below its home where it keeps its conversations.
-    pub state: &'static [&'static str],
+    /// The folder below its home where it keeps its conversations, beside what it needs to be run.
+    pub state: &'static str,
+    /// The part of that folder without which it still lists a conversation, but cannot go on with it.
+    pub words: Option<&'static str>,
     /// The tool that runs a command, as its model calls it.
     shell: fn(&str) -> (&'static str, Value),
 }
@@ -31,7 +33,8 @@ pub const ALL: &[Agent] = &[
         asks_in: Some("default"),
         auth: None,
         ways: &["resume", "load", "meta"],
-        state: &[".claude"],
+        state: ".claude",
+        words: None,
         shell: |command| ("Bash", json!({"command": command, "description": "a step"})),
     },
     Agent {
@@ -40,7 +43,8 @@ pub const ALL: &[Agent] = &[
         asks_in: Some("default"),
         auth: None,
         ways: &["resume", "load", "meta"],
-        state: &[".claude"],
+        state: ".claude",
+        words: None,
         shell: |command| ("Bash", json!({"command": command, "description": "a step"})),
     },
     Agent {
@@ -49,7 +53,8 @@ pub const ALL: &[Agent] = &[
         asks_in: Some("workspace-write"),
         auth: Some("api-key"),
         ways: &["resume", "load"],
-        state: &["codex/sessions", "codex/archived_sessions"],
+        state: "codex",
+        words: Some("codex/sessions"),
         shell: |command| {
             let input = json!({
                 "cmd": command, "sandbox_permissions": "require_escalated", "justification": "a step",
@@ -65,7 +70,8 @@ pub const ALL: &[Agent] = &[
         asks_in: None,
         auth: None,
         ways: &["resume", "load"],
-        state: &[".local/share/opencode"],
+        state: ".local/share/opencode",
+        words: None,
         shell: |command| ("bash", json!({"command": command, "description": "a step"})),
     },
 ];

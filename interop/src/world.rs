@@ -53,15 +53,8 @@ impl<'a> World<'a> {
         for name in ["home", "work", "segue"] {
             std::fs::create_dir(world.path(name))?;
         }
-        for agent in agents::ALL {
-            for (path, content) in agent.files(&world.model.url()) {
-                let path = world.path("home").join(path);
-                std::fs::create_dir_all(path.parent().context("a folder")?)?;
-                std::fs::write(path, content)?;
-            }
-        }
-        world.configure("", "")?;
-        world.hand_over()?;
+        world.configure("")?;
+        world.furnish()?;
         Ok(world)
     }
 
@@ -69,14 +62,14 @@ impl<'a> World<'a> {
         self.folder.path().join(name)
     }
 
-    /// Writes the configuration, with further lines in the section of this agent and at the end.
-    pub fn configure(&self, of_agent: &str, more: &str) -> Result<()> {
+    /// Writes the configuration, with further lines in the section of this agent.
+    pub fn configure(&self, of_agent: &str) -> Result<()> {
         let url = self.model.url();
         let sections = agents::ALL.iter().map(|agent| {
             let own = if agent.name == self.agent.name { of_agent } else { "" };
             agent.section(&self.bench.modules, &self.path("home"), &url, own)
         });
-        let text = sections.collect::<String>() + more;
+        let text = sections.collect::<String>();
         std::fs::write(self.path("config.toml"), text).context("writing the configuration")
     }
 
@@ -223,18 +216,23 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Removes what the agent itself keeps of its conversations.
-    pub fn wipe_state(&self) -> Result<()> {
-        let mut wiped = 0;
-        for folder in self.agent.state {
-            let folder = self.path("home").join(folder);
-            if folder.exists() {
-                std::fs::remove_dir_all(&folder).with_context(|| format!("wiping {}", folder.display()))?;
-                wiped += 1;
+    /// Removes a folder of the home, and puts back what agents need there to be run.
+    pub fn wipe(&self, folder: &str) -> Result<()> {
+        let folder = self.path("home").join(folder);
+        std::fs::remove_dir_all(&folder).with_context(|| format!("wiping {}", folder.display()))?;
+        self.furnish()
+    }
+
+    /// Writes the files that agents need in their home, as its owner.
+    fn furnish(&self) -> Result<()> {
+        for agent in agents::ALL {
+            for (path, content) in agent.files(&self.model.url()) {
+                let path = self.path("home").join(path);
+                std::fs::create_dir_all(path.parent().context("a folder")?)?;
+                std::fs::write(path, content)?;
             }
         }
-        ensure!(wiped > 0, "the agent keeps nothing in {:?}", self.agent.state);
-        Ok(())
+        self.hand_over()
     }
 
     /// The requests to the model since so many had come.

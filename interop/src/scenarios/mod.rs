@@ -57,6 +57,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: |world| resumes::by(world, "meta"),
     },
     all("wiped", resumes::wiped),
+    Scenario { name: "half-wiped", of: |agent| agent.words.is_some(), run: resumes::half_wiped },
     all("fresh", resumes::wiped_without_rehydrating),
     all("no-fallback", resumes::wiped_without_fallback),
     all("adopt", resumes::adopted),

@@ -9,7 +9,7 @@ use crate::world::World;
 
 /// By one way alone.
 pub fn by(world: &World, way: &str) -> Result<()> {
-    world.configure(&format!("resume_by = \"{way}\"\n"), "")?;
+    world.configure(&format!("resume_by = \"{way}\"\n"))?;
     let session = with_a_number(world)?;
     let before = world.model.requests().len();
     let first = knows_the_number(world, &session, "resumed")?;
@@ -23,7 +23,7 @@ pub fn by(world: &World, way: &str) -> Result<()> {
 /// The agent has lost its conversations: a new one is told the past, once.
 pub fn wiped(world: &World) -> Result<()> {
     let session = with_a_number(world)?;
-    world.wipe_state()?;
+    world.wipe(world.agent.state)?;
     knows_the_number(world, &session, "rehydrated")?;
     knows_the_number(world, &session, "resumed")?;
     let queued = world.records(&session, "prompt/queued")?;
@@ -31,11 +31,18 @@ pub fn wiped(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// It has lost what was said, and finds out only when it is prompted.
+pub fn half_wiped(world: &World) -> Result<()> {
+    let session = with_a_number(world)?;
+    world.wipe(world.agent.words.context("such a part")?)?;
+    knows_the_number(world, &session, "rehydrated").map(drop)
+}
+
 /// The same where the new one is to be told nothing: the person is.
 pub fn wiped_without_rehydrating(world: &World) -> Result<()> {
     let session = with_a_number(world)?;
-    world.wipe_state()?;
-    world.configure("rehydrate = false\n", "")?;
+    world.wipe(world.agent.state)?;
+    world.configure("rehydrate = false\n")?;
     let answer = world.ask(&session, QUESTION, &[])?;
     completed(&answer)?;
     says(&answer, "I know no number.")?;
@@ -45,12 +52,12 @@ pub fn wiped_without_rehydrating(world: &World) -> Result<()> {
 /// The same where no other conversation may be begun: an error, and the session stays as it was.
 pub fn wiped_without_fallback(world: &World) -> Result<()> {
     let session = with_a_number(world)?;
-    world.wipe_state()?;
-    world.configure("enable_fallback = false\n", "")?;
+    world.wipe(world.agent.state)?;
+    world.configure("enable_fallback = false\n")?;
     let before = world.model.requests().len();
     world.segue(&["--resume", &session, "-p", QUESTION])?.expect(1)?;
     ensure!(!world.told_since(before).contains(QUESTION), "the model was asked all the same");
-    world.configure("", "")?;
+    world.configure("")?;
     knows_the_number(world, &session, "rehydrated")?;
     Ok(())
 }

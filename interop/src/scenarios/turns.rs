@@ -1,7 +1,6 @@
 //! Turns in which nothing breaks.
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
 
 use super::{QUESTION, completed, knows_the_number, says, wait_for_answer, with_a_number};
 use crate::world::World;
@@ -60,13 +59,12 @@ fn refused(world: &World, session: &str) -> Result<()> {
     let prompt = world.agent.use_shell("echo again > made && cat made");
     world.ask(session, &prompt, &["--permissions", "read"])?;
     ensure!(!world.path("work").join("made").exists(), "the command ran without permission");
-    let decided = world.records(session, "permission/decided")?;
-    ensure!(decided.iter().any(is_refusal), "no refusal in the log: {decided:?}");
+    let results = world.records(session, "tool/result")?;
+    ensure!(
+        results.last().is_some_and(|result| result["outcome"] == "error"),
+        "no refusal in the log: {results:?}"
+    );
     Ok(())
-}
-
-fn is_refusal(decided: &Value) -> bool {
-    decided["outcome"].as_str().is_some_and(|outcome| !outcome.starts_with("allow"))
 }
 
 /// A resumed agent asks for permission as it did, in whatever mode it came back.
