@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_acp::drive::{AgentConfig, HostedConfig, HostedDrivers};
-use segue_log::{
-    Block, Conversation, Event, PermissionOutcome, PromptFor, SessionId, TranscriptOptions, transcript,
-};
+use segue_log::{Block, Conversation, Event, PermissionOutcome, PromptFor, SessionId};
 use segue_runtime::permission::{Answer, Asker, Level, Question, Rules};
 use segue_runtime::{Machine, NewPrompt, NewSession, Options, Outcome, Session, Sessions};
 use segue_store::{JsonlStore, Store};
@@ -90,10 +88,6 @@ impl World {
     pub async fn records(&self, id: SessionId) -> Vec<String> {
         let read = self.store().read(id, 1).await.unwrap();
         read.records.iter().map(|record| brief(&record.event)).collect()
-    }
-
-    pub async fn transcript(&self, id: SessionId) -> String {
-        transcript(&self.log(id).await, &TranscriptOptions::default())
     }
 }
 
