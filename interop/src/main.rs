@@ -145,6 +145,6 @@ pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> Result<T> {
         if since.elapsed() > PATIENCE {
             bail!("waited in vain for {what}");
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
