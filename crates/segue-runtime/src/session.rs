@@ -146,9 +146,12 @@ impl Session {
             let Some(last) = state.conversation.turns().last() else {
                 return Err(RuntimeError::NothingToFinish);
             };
-            if state.running.is_some()
-                || last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason))
-            {
+            // A turn whose end was told already may still be on its way out of the runner.
+            let is_busy = state
+                .running
+                .as_ref()
+                .is_some_and(|running| running.turn != last.number || last.end.is_none());
+            if is_busy || last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason)) {
                 return Err(RuntimeError::NothingToFinish);
             }
             let turn = last.number + 1;

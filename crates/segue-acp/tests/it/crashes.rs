@@ -146,7 +146,6 @@ async fn finish_takes_the_interrupted_work_up_again() {
     let world = World::new(script);
     let session = world.begin().await;
     ask(&session, "go").await;
-    session.wait_idle().await;
     let turn = session.finish().await.unwrap();
     session.wait_turn(turn).await.unwrap();
     session.close().await.unwrap();
