@@ -57,6 +57,8 @@ pub struct OpenReport {
     pub was_interrupted: bool,
     /// Ends of the log that were lost and cut away.
     pub cuts: Vec<Cut>,
+    /// Bytes of a half-written last line that were dropped; it was never part of the log.
+    pub torn_bytes: u64,
     /// Prompts that wait in the queue.
     pub queued: usize,
 }
@@ -162,6 +164,7 @@ impl Sessions {
             repaired,
             was_interrupted,
             cuts: opened.cuts,
+            torn_bytes: opened.torn_bytes,
             queued: core.state().conversation.queue().count(),
         };
         Ok((self.keep(core), report))

@@ -3,6 +3,8 @@
 mod again;
 mod child;
 mod judge;
+mod lease;
 mod matrix;
 mod midway;
+mod old;
 mod stage;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use segue_log::{EndReason, Record, code};
 use segue_runtime::{RuntimeError, Session, Update};
-use segue_store::Store;
+use segue_store::{Store, StoreError};
 use segue_testkit::disk::{Fault, Hook, Op, OpKind, Verdict};
 use tokio::sync::watch;
 
@@ -335,4 +335,109 @@ fn queued_prompts_wait_for_the_medium_and_then_run_in_order() {
         );
         is_whole(&sim, &place, session, seen).await;
     });
+}
+
+/// Whether each operation of something fails once or for good, and how.
+fn plans(operations: usize) -> impl Iterator<Item = Plan> {
+    (1..=operations).flat_map(|nth| {
+        [Fault::NoSpace, Fault::Io].into_iter().flat_map(move |fault| {
+            [false, true].map(|lasts| Plan { nth, fault, lasts, torn: fault == Fault::NoSpace, drops: true })
+        })
+    })
+}
+
+/// A data folder that cannot be written holds no session, and nothing is sent before one is there.
+#[test]
+fn a_session_that_cannot_be_made_durable_is_not_made() {
+    let made = |plan: Option<Plan>| {
+        let sim = Sim::new(1, 512);
+        calm().block_on(async {
+            let hook = Arc::new(Failing::default());
+            let place = sim.place(hook.clone());
+            let sessions = place.sessions(sim.parts());
+            hook.arm(plan);
+            let made = sessions.create(place.new_session()).await;
+            let names = hook.names();
+            hook.arm(None);
+            match (&made, plan) {
+                (Ok(_), None) => return names,
+                (Err(RuntimeError::Store(StoreError::Io { .. })), Some(_)) => {}
+                (other, _) => panic!("{plan:?}: {:?}", other.as_ref().err()),
+            }
+            assert_eq!(sim.model.sent(), 0);
+            // What was begun is whole or not there, and in nobody's way.
+            for id in place.store().ids_with_prefix("", 9).await.unwrap() {
+                sessions.open(id).await.unwrap().0.close().await.unwrap();
+            }
+            let session = place.create(&sessions).await;
+            assert_eq!(run(&session, says("hello")).await.reason(), EndReason::Completed, "{plan:?}");
+            names
+        })
+    };
+    let names = made(None);
+    // The last operation writes the first record, which waits in memory for the first prompt.
+    let before_the_first_record = names.iter().position(|name| name.ends_with("session/config")).unwrap();
+    assert!(before_the_first_record > 10, "{names:#?}");
+    for plan in plans(before_the_first_record) {
+        made(Some(plan));
+    }
+}
+
+/// A repair that cannot be stored hands nothing out; the next opening finds the same truth.
+#[test]
+fn a_session_whose_repair_cannot_be_stored_is_not_opened_and_opens_later() {
+    let opened = |plan: Option<Plan>| {
+        let sim = Sim::new(1, 512);
+        let hook = Arc::new(Failing::default());
+        let place = sim.place(hook.clone());
+        let id = calm().block_on(async {
+            let session = place.create(&place.sessions(sim.parts())).await;
+            let calls = "remember the number 42\nuse look {\"line\":\"a\"}\nuse look {\"line\":\"b\",\"wait\":true}\n\
+                         use count {\"line\":\"c\"}";
+            session.prompt(says(calls)).await.unwrap();
+            let has_result = |record: &Arc<Record>| record.event.kind() == "tool/result";
+            let seen = Shown::to(&session);
+            seen.0.subscribe().wait_for(|seen| seen.records.iter().any(has_result)).await.unwrap();
+            session.id()
+        });
+        sim.disk.kill();
+        calm().block_on(async {
+            let sessions = place.sessions(sim.parts());
+            hook.arm(plan);
+            let opened = sessions.open(id).await.map(drop);
+            let names = hook.names();
+            hook.arm(None);
+            let is_right = match &opened {
+                // Made up for by the sync; or after it, where it costs nothing.
+                Ok(()) => plan.is_none_or(|plan| {
+                    let is_made_up_for = !plan.lasts && names[plan.nth - 1].starts_with("write log");
+                    is_made_up_for || plan.nth == names.len()
+                }),
+                Err(RuntimeError::Store(StoreError::Io { .. })) => plan.is_some(),
+                Err(_) => false,
+            };
+            assert!(is_right, "{plan:?}: {opened:?} in {names:#?}");
+            let (session, _) = sessions.open(id).await.unwrap();
+            let outcomes: Vec<_> = session.conversation(|conversation| {
+                assert!(conversation.open_turn().is_none() && conversation.is_interrupted());
+                let codes =
+                    |call: &segue_log::Call| (call.results.len(), call.result().unwrap().code.clone());
+                conversation.turns()[0].calls().map(codes).collect()
+            });
+            let right = [None, Some(code::OUTCOME_UNKNOWN), Some(code::NOT_STARTED)]
+                .map(|code| (1, code.map(str::to_owned)));
+            assert_eq!(outcomes, right, "{plan:?}");
+            let seen = Shown::to(&session);
+            let outcome = run(&session, says("what number")).await;
+            assert_eq!(session.answer_text(outcome.turn), "The number is 42.", "{plan:?}");
+            assert_eq!(place.ran(), ["a", "b"]);
+            is_whole(&sim, &place, session, seen).await;
+            names
+        })
+    };
+    let names = opened(None);
+    assert!(names.iter().any(|name| name == "write log.jsonl turn/end"), "{names:#?}");
+    for plan in plans(names.len()) {
+        opened(Some(plan));
+    }
 }

@@ -222,6 +222,8 @@ impl Left {
         assert_eq!(report.queued, self.conversation.queue().count());
         let loses = self.log.damage.is_some() || !self.uncounted_cuts.is_empty();
         assert_eq!(!report.cuts.is_empty(), loses, "{:?} {:?}", report.cuts, self.log.damage);
+        let half_a_line = if loses { 0 } else { self.bytes.len() - self.whole_part().len() };
+        assert_eq!(report.torn_bytes, half_a_line as u64, "what is dropped is told");
         session.close().await.unwrap();
 
         let bytes = std::fs::read(place.log_file(self.id)).unwrap();
@@ -403,7 +405,7 @@ fn cut_off_texts(conversation: &Conversation) -> Vec<String> {
 }
 
 /// The results that a request carries, in order.
-fn results(request: &Recorded) -> Vec<String> {
+pub fn results(request: &Recorded) -> Vec<String> {
     let messages = request.body["messages"].as_array().unwrap();
     match request.wire {
         Wire::Anthropic => messages
