@@ -260,13 +260,9 @@ async fn processes_of_another_boot_or_machine_are_never_touched() {
     assert!(!lives(pid));
 }
 
-#[tokio::test]
-async fn a_command_whose_host_died_before_its_record_never_ran() {
-    let bench = Bench::new();
-    let context = bench.context();
-    assert_eq!(bench.evidence("bash", &context, None, true).await, Known::Nothing);
-    std::fs::create_dir_all(context.call_folder()).unwrap();
-    let mut call = segue_tool::OpenCall {
+/// A call of this machine and boot that a crash left without its result.
+fn open_call(context: &ToolContext) -> segue_tool::OpenCall {
+    segue_tool::OpenCall {
         session: context.session,
         call_id: context.call_id.clone(),
         tool: "bash".to_owned(),
@@ -274,7 +270,17 @@ async fn a_command_whose_host_died_before_its_record_never_ran() {
         expect: None,
         host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned(),
         boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn a_command_whose_host_died_before_its_record_never_ran() {
+    let bench = Bench::new();
+    let context = bench.context();
+    assert_eq!(bench.evidence("bash", &context, None, true).await, Known::Nothing);
+    std::fs::create_dir_all(context.call_folder()).unwrap();
+    std::fs::write(context.call_folder().join("output"), "").unwrap();
+    let mut call = open_call(&context);
     let bash = bench.tools.get("bash").unwrap();
     let text = "The command was not started: the process that was about to start it died before. It may be called again if still wanted.";
     let expected = Known::Result(ToolOutput::error(code::NOT_STARTED, text));
@@ -283,6 +289,18 @@ async fn a_command_whose_host_died_before_its_record_never_ran() {
     call.boot = "another".to_owned();
     let expected = Known::Ended { output: String::new(), by_us: false };
     assert_eq!(bash.evidence(&call, &context.scope, true).await, expected);
+}
+
+/// A killed process left the folder of a command that had ended half removed, the record of its process already gone:
+/// the command had run, and "not started" would have had it run again.
+#[tokio::test]
+async fn a_half_removed_folder_is_no_evidence_that_nothing_ran() {
+    let bench = Bench::new();
+    let context = bench.context();
+    std::fs::create_dir_all(context.call_folder().join("tmp")).unwrap();
+    let bash = bench.tools.get("bash").unwrap();
+    let known = bash.evidence(&open_call(&context), &context.scope, true).await;
+    assert_eq!(known, Known::Ended { output: String::new(), by_us: false });
 }
 
 #[test]

@@ -138,9 +138,16 @@ impl Bash {
         let finished = run(launch, context, limit).await?;
         let output = report(finished, &folder, limit, sandboxed, context).await;
         // If it stays, it is evidence of a call that has its result and is never asked for.
-        let _ = blocking(move || std::fs::remove_dir_all(folder)).await;
+        let _ = blocking(move || clear(&folder)).await;
         Ok(output)
     }
+}
+
+/// Removes a call's folder, the output first: without it a missing record of the process proves nothing, should a crash
+/// come in between, before the result is in the log.
+fn clear(folder: &Path) -> std::io::Result<()> {
+    std::fs::remove_file(folder.join(OUTPUT))?;
+    std::fs::remove_dir_all(folder)
 }
 
 /// The result of a command that came to its end.
@@ -284,7 +291,8 @@ fn look_back(call: &OpenCall, folder: &Path, end: bool) -> Known {
             let output = Output::read_back(&folder.join(OUTPUT)).shown().text;
             return if all_gone { Known::Ended { output, by_us: true } } else { Known::Running { output } };
         }
-        if has_folder && recorded.is_none() {
+        // The file for the output is made before the process and goes before its record does.
+        if recorded.is_none() && folder.join(OUTPUT).exists() {
             return Known::Result(ToolOutput::error(
                 code::NOT_STARTED,
                 "The command was not started: the process that was about to start it died before. It may be called again if still wanted.",
