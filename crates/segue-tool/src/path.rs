@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use segue_log::{ActionKind, code, escape_rule, literal_rule};
+use segue_log::{Action, ActionKind, code, escape_rule, literal_rule};
 
 use crate::tool::{Failure, Scope};
 
@@ -52,6 +52,11 @@ impl Place {
     /// What looking at it is, for permissions.
     pub fn reading(&self) -> ActionKind {
         if self.inside { ActionKind::Read } else { ActionKind::ReadOutside }
+    }
+
+    /// The action of a tool that looks at it: `shown` is what a person is shown.
+    pub fn looked_at(self, tool: &str, shown: String) -> Action {
+        Action { kind: self.reading(), rule: literal_rule(tool, &self.shown), shown, subject: self.shown }
     }
 
     /// What changing it is, for permissions.

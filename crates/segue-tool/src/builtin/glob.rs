@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use segue_log::{Action, Effect, code, literal_rule};
+use segue_log::{Action, Effect, code};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -74,12 +74,8 @@ impl Tool for Glob {
     fn action(&self, input: &Value, scope: &Scope) -> Action {
         let Ok(asked) = parse::<Input>(input.clone()) else { return unread("glob", input) };
         let Ok(place) = Place::find(scope, &asked.path) else { return unread("glob", input) };
-        Action {
-            kind: place.reading(),
-            shown: format!("glob {} in {}", asked.pattern, place.shown),
-            rule: literal_rule("glob", &place.shown),
-            subject: place.shown,
-        }
+        let shown = format!("glob {} in {}", asked.pattern, place.shown);
+        place.looked_at("glob", shown)
     }
 
     async fn run(&self, input: Value, context: &ToolContext) -> ToolOutput {

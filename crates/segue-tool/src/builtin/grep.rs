@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use grep::regex::RegexMatcherBuilder;
 use grep::searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use segue_log::{Action, Effect, code, literal_rule};
+use segue_log::{Action, Effect, code};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -96,12 +96,8 @@ impl Tool for Grep {
     fn action(&self, input: &Value, scope: &Scope) -> Action {
         let Ok(asked) = parse::<Input>(input.clone()) else { return unread("grep", input) };
         let Ok(place) = Place::find(scope, &asked.path) else { return unread("grep", input) };
-        Action {
-            kind: place.reading(),
-            shown: format!("grep {} in {}", asked.pattern, place.shown),
-            rule: literal_rule("grep", &place.shown),
-            subject: place.shown,
-        }
+        let shown = format!("grep {} in {}", asked.pattern, place.shown);
+        place.looked_at("grep", shown)
     }
 
     async fn run(&self, input: Value, context: &ToolContext) -> ToolOutput {

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use async_trait::async_trait;
-use segue_log::{Action, Effect, literal_rule};
+use segue_log::{Action, Effect};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -68,12 +68,8 @@ impl Tool for List {
     fn action(&self, input: &Value, scope: &Scope) -> Action {
         let place = parse::<Input>(input.clone()).and_then(|input| Place::find(scope, &input.path));
         let Ok(place) = place else { return unread("list", input) };
-        Action {
-            kind: place.reading(),
-            shown: format!("list {}", place.shown),
-            rule: literal_rule("list", &place.shown),
-            subject: place.shown,
-        }
+        let shown = format!("list {}", place.shown);
+        place.looked_at("list", shown)
     }
 
     async fn run(&self, input: Value, context: &ToolContext) -> ToolOutput {
