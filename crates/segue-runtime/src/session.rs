@@ -99,42 +99,53 @@ impl Session {
         }
         self.must_be_open()?;
         let prompt_id = prompt.id.unwrap_or_else(PromptId::mint);
-        let known = self.conversation(|conversation| {
-            let held = conversation.prompt(&prompt_id)?;
-            Some((held.content() == prompt.content, held.record.seq <= self.core.writer.durable()))
-        });
-        match known {
-            Some((false, _)) => return Err(RuntimeError::PromptConflict(prompt_id)),
-            Some((true, true)) => return Ok(Accepted { prompt_id, again: true }),
-            Some((true, false)) => {
-                let stored = self.core.sync().await;
-                // The first one may have been taken out again because it could not be stored.
-                if self.conversation(|conversation| conversation.prompt(&prompt_id).is_some()) {
-                    stored.map_err(|source| RuntimeError::NotStored { what: "the prompt", source })?;
-                    return Ok(Accepted { prompt_id, again: true });
-                }
-            }
-            None => {}
-        }
         let queued = PromptQueued {
             prompt_id: prompt_id.clone(),
             content: prompt.content,
             source: prompt.source,
             target: prompt.target,
         };
-        self.core.accept("the prompt", queued.into()).await?;
-        Ok(Accepted { prompt_id, again: false })
+        loop {
+            let known = self.conversation(|conversation| {
+                let held = conversation.prompt(&prompt_id)?;
+                Some((held.content() == queued.content, held.record.seq <= self.core.writer.durable()))
+            });
+            match known {
+                Some((false, _)) => return Err(RuntimeError::PromptConflict(prompt_id)),
+                Some((true, true)) => return Ok(Accepted { prompt_id, again: true }),
+                Some((true, false)) => {
+                    let stored = self.core.sync().await;
+                    // The first one may have been taken out again because it could not be stored.
+                    if self.conversation(|conversation| conversation.prompt(&prompt_id).is_some()) {
+                        stored.map_err(|source| RuntimeError::NotStored { what: "the prompt", source })?;
+                        return Ok(Accepted { prompt_id, again: true });
+                    }
+                }
+                None => {}
+            }
+            let accepted = self.core.accept_after("the prompt", |state| {
+                match state.conversation.prompt(&prompt_id) {
+                    None => Ok(queued.clone().into()),
+                    Some(_) => Err(RuntimeError::PromptConflict(prompt_id.clone())),
+                }
+            });
+            match accepted.await {
+                Ok(_) => return Ok(Accepted { prompt_id, again: false }),
+                // Somebody else came first with this id: what they said is looked at.
+                Err(RuntimeError::PromptConflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Takes a prompt back that no turn has claimed.
     pub async fn unqueue(&self, prompt_id: &PromptId, by: &str) -> Result<()> {
-        let waits = self.conversation(|conversation| conversation.queue().any(|(id, _)| id == prompt_id));
-        if !waits {
-            return Err(RuntimeError::NotQueued(prompt_id.clone()));
-        }
         let removed = PromptRemoved { prompt_id: prompt_id.clone(), by: by.to_owned() };
-        self.core.accept("the removal", removed.into()).await?;
-        Ok(())
+        let accepted = self.core.accept_after("the removal", |state| {
+            let waits = state.conversation.queue().any(|(id, _)| id == prompt_id);
+            if waits { Ok(removed.into()) } else { Err(RuntimeError::NotQueued(prompt_id.clone())) }
+        });
+        accepted.await.map(drop)
     }
 
     /// Takes up the turn that was interrupted, without a made-up prompt, then runs the queue. Gives the number of the
@@ -146,9 +157,11 @@ impl Session {
             let Some(last) = state.conversation.turns().last() else {
                 return Err(RuntimeError::NothingToFinish);
             };
-            if state.running.is_some()
-                || last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason))
-            {
+            // A turn that runs ends by itself; one that has just ended is still held for a moment.
+            let runs = state.running.as_ref().is_some_and(|running| {
+                running.turn > last.number || (running.turn == last.number && last.end.is_none())
+            });
+            if runs || last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason)) {
                 return Err(RuntimeError::NothingToFinish);
             }
             let turn = last.number + 1;

@@ -355,8 +355,7 @@ async fn a_prompt_is_claimed_only_once_it_is_durable() {
         let refused = within(accepting).await.unwrap();
         assert!(matches!(refused, Err(RuntimeError::NotStored { .. })), "{refused:?}");
         medium.syncs(Syncs::Pass);
-        let outcome = within(session.wait(&first.prompt_id)).await.unwrap();
-        assert_eq!(outcome.end.code.as_deref(), Some(code::CHECKPOINT_FAILED));
+        within(session.wait(&first.prompt_id)).await.unwrap();
         let again = run(&session, says_as("p", "other words")).await;
         assert_eq!(again.reason(), EndReason::Completed);
         let conversation = world.conversation(session.id()).await;

@@ -1,5 +1,6 @@
 //! The past replaced by a summary: when the window fills, when somebody asks, when nothing fits any more.
 
+use futures::FutureExt;
 use segue_log::*;
 use segue_runtime::{NewPrompt, RuntimeError, Session, Update};
 use segue_testkit::{Reply, Wire};
@@ -109,15 +110,11 @@ async fn a_person_can_ask_for_it_between_turns_and_within_one() {
     world.server.push(Reply::call("look", json!({"line": "a", "wait": true})));
     let accepted = session.prompt(says("look")).await.unwrap();
     until(|| (!world.ran().is_empty()).then_some(())).await;
-    let compacting = tokio::spawn({
-        let session = session.clone();
-        async move { session.compact().await }
-    });
-    // It waits for the step's end.
+    let mut compacting = Box::pin(session.compact());
+    assert!(compacting.as_mut().now_or_never().is_none(), "it waits for the step's end");
     world.server.push(Reply::text("they looked"));
-    tokio::task::yield_now().await;
     gate.open();
-    assert!(within(compacting).await.unwrap().unwrap());
+    assert!(within(compacting).await.unwrap());
     within(session.wait(&accepted.prompt_id)).await.unwrap();
     session.wait_idle().await;
     assert_eq!(compactions(&world, &session).await, 2);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use segue_log::*;
 use segue_model::{Deltas, Model, ModelError, Practice, Request};
 use segue_native::RetryPolicy;
@@ -374,13 +375,10 @@ async fn who_waits_for_a_compaction_is_told_when_the_session_closes() {
     world.server.push(Reply::text("half of it").then_hang());
     session.prompt(says("hello")).await.unwrap();
     streamed(&mut subscription, "half of it").await;
-    let compacting = tokio::spawn({
-        let session = session.clone();
-        async move { session.compact().await }
-    });
-    tokio::task::yield_now().await;
+    let mut compacting = Box::pin(session.compact());
+    assert!(compacting.as_mut().now_or_never().is_none(), "it waits for the step's end");
     session.close().await.unwrap();
-    assert!(within(compacting).await.unwrap().is_err());
+    assert!(within(compacting).await.is_err());
 }
 
 /// A tool that fails as no tool should, where its input says.
