@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_log::{EndReason, Event, MessageAssistant, StepEnd, StepStart};
+use segue_log::{EndReason, Event, MessageAssistant, StepEnd};
 use segue_model::{Model, Parameters, ToolSpec};
 use segue_runtime::{Ended, TurnContext};
 use segue_tool::Registry;
@@ -91,8 +91,7 @@ impl Turn {
     }
 
     async fn step(&mut self, step: u64) -> Step {
-        let start = StepStart { turn: self.turn.turn(), step, prompt_ids: self.turn.step_prompts() };
-        if let Err(error) = self.turn.append(start).await {
+        if let Err(error) = self.turn.start_step(step).await {
             return Step::Last(stored_failure(&error));
         }
         self.ask_and_act(step).await

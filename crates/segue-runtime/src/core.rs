@@ -142,9 +142,17 @@ impl Core {
     }
 
     pub(crate) async fn append(self: &Arc<Self>, event: Event) -> Result<Arc<Record>> {
-        let is_finished = matches!(event, Event::MessageAssistant(_) | Event::ToolResult(_));
+        self.append_after(|_| Ok(event)).await
+    }
+
+    /// Appends what `look` makes of the state: no other record comes between the look and this one.
+    pub(crate) async fn append_after(
+        self: &Arc<Self>,
+        look: impl FnOnce(&State) -> Result<Event> + Send,
+    ) -> Result<Arc<Record>> {
         let record = {
             let _order = self.appending.lock().await;
+            let event = look(&self.state())?;
             let record = self.writer.append(event).await?;
             let mut state = self.state();
             state.conversation.apply(&record);
@@ -152,7 +160,7 @@ impl Core {
             record
         };
         self.tell_change();
-        if is_finished {
+        if matches!(record.event, Event::MessageAssistant(_) | Event::ToolResult(_)) {
             self.sync_soon();
         }
         Ok(record)
@@ -248,7 +256,16 @@ impl Core {
 
     /// Appends a record that counts only once it is durable. If it cannot be made so it is taken out again.
     pub(crate) async fn accept(self: &Arc<Self>, what: &'static str, event: Event) -> Result<Arc<Record>> {
-        let record = self.append(event).await?;
+        self.accept_after(what, |_| Ok(event)).await
+    }
+
+    /// The same for what `look` makes of the state, with no other record in between.
+    pub(crate) async fn accept_after(
+        self: &Arc<Self>,
+        what: &'static str,
+        look: impl FnOnce(&State) -> Result<Event> + Send,
+    ) -> Result<Arc<Record>> {
+        let record = self.append_after(look).await?;
         let Err(source) = self.sync().await else { return Ok(record) };
         let _order = self.appending.lock().await;
         // Another sync may have covered it meanwhile, and records below it may have been taken out: look for it itself.

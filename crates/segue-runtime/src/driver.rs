@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use segue_log::{
     Action, BlobHash, CallId, Conversation, EndReason, Event, Evidence, Policy, PromptFor, PromptId, Record,
-    SessionId,
+    SessionId, StepStart,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -165,13 +165,24 @@ impl TurnContext {
         self.core.writer.durable()
     }
 
+    /// Starts a step, which claims the prompts that were sent into the turn and not taken back.
+    pub async fn start_step(&self, step: u64) -> Result<Arc<Record>> {
+        let start = |state: &crate::core::State| {
+            let prompt_ids = self.step_prompts_in(&state.conversation);
+            Ok(StepStart { turn: self.turn, step, prompt_ids }.into())
+        };
+        self.core.append_after(start).await
+    }
+
     /// Prompts that were sent into the running turn and that its next step is to claim.
     pub fn step_prompts(&self) -> Vec<PromptId> {
-        self.conversation(|conversation| {
-            let waiting = self.core.waiting(conversation);
-            let for_step = waiting.filter(|(_, prompt)| prompt.target() == PromptFor::Step);
-            for_step.map(|(id, _)| id.clone()).collect()
-        })
+        self.conversation(|conversation| self.step_prompts_in(conversation))
+    }
+
+    fn step_prompts_in(&self, conversation: &Conversation) -> Vec<PromptId> {
+        let waiting = self.core.waiting(conversation);
+        let for_step = waiting.filter(|(_, prompt)| prompt.target() == PromptFor::Step);
+        for_step.map(|(id, _)| id.clone()).collect()
     }
 
     /// True if somebody asked for a compaction since the last call of this. Whoever is told true answers with

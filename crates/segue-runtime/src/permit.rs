@@ -97,8 +97,15 @@ impl Core {
         if is_first { answer } else { std::future::pending().await }
     }
 
-    /// An answer from a surface: durable before it counts.
+    /// An answer from a surface: durable before it counts. Runs to its end even if the caller goes away: the question is
+    /// taken out while it is being stored, and nobody else could answer it.
     pub(crate) async fn answer(self: &Arc<Self>, call_id: &CallId, answer: Answer) -> Result<()> {
+        let (core, id) = (self.clone(), call_id.clone());
+        let task = tokio::spawn(async move { core.store_answer(&id, answer).await });
+        task.await.unwrap_or_else(|_| Err(RuntimeError::NoQuestion(call_id.clone())))
+    }
+
+    async fn store_answer(self: &Arc<Self>, call_id: &CallId, answer: Answer) -> Result<()> {
         let none = || RuntimeError::NoQuestion(call_id.clone());
         let (turn, step, sender) = {
             let mut state = self.state();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_log::{EndReason, Event, Evidence, Finish, TurnEnd, TurnStart, repair};
+use segue_log::{EndReason, Event, Evidence, Finish, PromptId, TurnEnd, TurnStart, repair};
 use tokio_util::sync::CancellationToken;
 
 use crate::boundary::Boundary;
@@ -19,7 +19,7 @@ const SURVIVOR_POLL: Duration = Duration::from_millis(500);
 const STORE_RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 enum Job {
-    Turn { prompt: Option<segue_log::PromptId> },
+    Turn { prompt: Option<PromptId> },
     Compact,
 }
 
@@ -94,14 +94,23 @@ impl Core {
         }
     }
 
-    async fn turn(self: &Arc<Self>, context: &TurnContext, prompt: Option<segue_log::PromptId>) {
+    async fn turn(self: &Arc<Self>, context: &TurnContext, prompt: Option<PromptId>) {
         let start = TurnStart {
             turn: context.turn,
             finish: prompt.is_none().then_some(Finish::Resumed(true)),
             prompt_ids: prompt.into_iter().collect(),
             policy: context.policy,
         };
-        let ended = match self.append(start.into()).await {
+        let claimed = self.append_after(|state| {
+            let waits = |id: &PromptId| self.waiting(&state.conversation).any(|(held, _)| held == id);
+            match start.prompt_ids.iter().find(|id| !waits(id)) {
+                None => Ok(start.into()),
+                Some(id) => Err(RuntimeError::NotQueued(id.clone())),
+            }
+        });
+        let ended = match claimed.await {
+            // It was taken back since it was chosen.
+            Err(RuntimeError::NotQueued(_)) => return,
             Ok(_) => {
                 let (driver, inner) = (self.driver.clone(), context.clone());
                 match tokio::spawn(async move { driver.run(&inner).await }).await {

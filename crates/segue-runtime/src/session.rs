@@ -123,12 +123,11 @@ impl Session {
                 }
                 None => {}
             }
-            let accepted = self.core.accept_after("the prompt", |state| {
-                match state.conversation.prompt(&prompt_id) {
+            let accepted =
+                self.core.accept_after("the prompt", |state| match state.conversation.prompt(&prompt_id) {
                     None => Ok(queued.clone().into()),
                     Some(_) => Err(RuntimeError::PromptConflict(prompt_id.clone())),
-                }
-            });
+                });
             match accepted.await {
                 Ok(_) => return Ok(Accepted { prompt_id, again: false }),
                 // Somebody else came first with this id: what they said is looked at.

@@ -10,4 +10,5 @@ mod permissions;
 mod power;
 mod queue;
 mod retries;
+mod review;
 mod world;

@@ -1,0 +1,96 @@
+//! What a second look at the contract found: races between callers, callers that go away, unanswered prompts.
+
+use std::sync::Arc;
+
+use segue_log::{EndReason, PermissionOutcome};
+use segue_runtime::permission::{Answer, Level};
+use segue_runtime::{RuntimeError, Update};
+use segue_testkit::{Reply, Wire};
+use serde_json::json;
+
+use crate::boundaries::{Medium, Syncs};
+use crate::loop_story::*;
+use crate::world::*;
+
+/// Long enough to go to a blob, so that its append waits for the disk.
+fn long(text: &str) -> String {
+    text.repeat(100_000)
+}
+
+// Both were accepted, and the content of the second took the place of the first's.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_prompts_at_once_with_one_id_the_second_is_a_conflict_or_the_same() {
+    let world = World::new(Wire::Anthropic);
+    let sessions = world.sessions();
+    let session = world.place.create(&sessions).await;
+    let (first, same, other) = tokio::join!(
+        session.queue(says_as("p", &long("a"))),
+        session.queue(says_as("p", &long("a"))),
+        session.queue(says_as("p", &long("b"))),
+    );
+    assert!(!first.unwrap().again);
+    assert!(same.unwrap().again);
+    assert!(matches!(other, Err(RuntimeError::PromptConflict(_))), "{other:?}");
+    let records = world.log(session.id()).await.records;
+    assert_eq!(kinds(&records), ["session/config", "prompt/queued"]);
+}
+
+// The removal was recorded, and told, between the choice of the prompt and the start of its turn, which ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_was_taken_back_never_runs() {
+    for round in 0..10 {
+        let world = World::new(Wire::Anthropic);
+        let sessions = world.sessions();
+        let session = world.place.create(&sessions).await;
+        session.queue(says_as("p", "hello")).await.unwrap();
+        let p = prompt_id("p");
+        let (queued, removed, ()) =
+            tokio::join!(session.queue(says_as("q", &long("q"))), session.unqueue(&p, "test"), async {
+                session.run_queue()
+            },);
+        queued.unwrap();
+        session.run_queue();
+        within(session.wait(&prompt_id("q"))).await.unwrap();
+        let conversation = world.conversation(session.id()).await;
+        let claimed: Vec<&str> =
+            conversation.turns().iter().flat_map(|turn| &turn.prompt_ids).map(|id| id.as_str()).collect();
+        match removed {
+            Ok(()) => assert_eq!(claimed, ["q"], "round {round}"),
+            Err(error) => {
+                assert!(matches!(error, RuntimeError::NotQueued(_)), "round {round}: {error}");
+                assert_eq!(claimed, ["p", "q"], "round {round}");
+            }
+        }
+    }
+}
+
+// The caller went away while its answer was being stored, and the question, taken out by then, waited for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_counts_although_its_caller_goes_away() {
+    let mut world = World::new(Wire::Anthropic);
+    let medium = Medium::of(&mut world);
+    let sessions = world.sessions_with(Parts {
+        level: Some(Level::Ask),
+        asker: Some(Arc::new(Silent)),
+        ..Parts::default()
+    });
+    let session = world.place.create(&sessions).await;
+    let mut subscription = session.subscribe(1);
+    world.server.push(Reply::call("count", json!({"line": "a"})));
+    let accepted = session.prompt(says("hello")).await.unwrap();
+    let asked = update(&mut subscription, |update| match update {
+        Update::Question(question) => Some(question.call_id),
+        _ => None,
+    })
+    .await;
+    medium.syncs(Syncs::Wait);
+    let answer = Answer { outcome: PermissionOutcome::AllowOnce, reason: None, by: "me".into() };
+    tokio::select! {
+        answered = session.answer(&asked, answer) => panic!("it waits for the disk: {answered:?}"),
+        () = medium.is_waited_for() => {}
+    }
+    medium.syncs(Syncs::Pass);
+    let outcome = within(session.wait(&accepted.prompt_id)).await.unwrap();
+    assert_eq!(outcome.reason(), EndReason::Completed);
+    assert_eq!(world.ran(), ["a"]);
+}
