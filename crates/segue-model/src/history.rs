@@ -78,9 +78,14 @@ pub(crate) fn as_text(block: &Block) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }
 
-/// True if the providers read images of this type.
-pub(crate) fn is_image_type(media_type: &str) -> bool {
+/// True if the providers read such an image. One that they refuse would have every later request refused.
+pub(crate) fn is_image(media_type: &str, data: &str) -> bool {
+    let digits = data.trim_end_matches('=');
     matches!(media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
+        && !digits.is_empty()
+        && data.len().is_multiple_of(4)
+        && data.len() - digits.len() <= 2
+        && digits.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 
 /// A tool's name as providers accept it in a history: models also ask for tools that have impossible names.
@@ -134,6 +139,23 @@ mod tests {
         assert_eq!(wire, ["call_1", "call_2", "call_3", "call_2", "call_4", "ok"]);
         let mut ids = WireIds::new(8);
         assert_eq!(["a b", "call_0"].map(|id| ids.id(id)), ["call_0", "call_2"]);
+    }
+
+    // A tool that returned a broken image had every later request of its session refused.
+    #[test]
+    fn only_images_that_can_be_read_are_sent_as_images() {
+        for (media_type, data, expected) in [
+            ("image/png", "AAAA", true),
+            ("image/webp", "AA+/A A=", false),
+            ("image/gif", "AA==", true),
+            ("image/jpeg", "A===", false),
+            ("image/jpeg", "AAA", false),
+            ("image/png", "", false),
+            ("image/png", "====", false),
+            ("image/svg+xml", "AAAA", false),
+        ] {
+            assert_eq!(is_image(media_type, data), expected, "{media_type} {data}");
+        }
     }
 
     #[test]

@@ -236,6 +236,7 @@ impl Maker {
                 text: Some("fn a() {}".into()),
             }),
             4 => content = vec![image("image/jpeg")],
+            5 => content.push(Block::Image { media_type: "image/png".into(), data: "no Base64!".into() }),
             _ => {}
         }
         self.add(PromptQueued { prompt_id, content, source: "test".into(), target })

@@ -3,7 +3,7 @@
 use segue_log::{AssistantPart, Block, Message, UserPart};
 use serde_json::{Map, Value, json};
 
-use crate::history::{EMPTY, WireIds, as_text, is_image_type, is_request, is_thinking, prepare, tool_name};
+use crate::history::{EMPTY, WireIds, as_text, is_image, is_request, is_thinking, prepare, tool_name};
 use crate::model::{Request, ToolSpec};
 
 /// The smallest thinking budget that the API takes, in tokens.
@@ -210,7 +210,7 @@ fn result(id: &str, error: bool, content: &[Block]) -> Value {
 
 fn block_value(block: &Block) -> Option<Value> {
     match block {
-        Block::Image { media_type, data } if is_image_type(media_type) && !data.is_empty() => Some(json!({
+        Block::Image { media_type, data } if is_image(media_type, data) => Some(json!({
             "type": "image",
             "source": {"type": "base64", "media_type": media_type, "data": data},
         })),

@@ -3,7 +3,7 @@
 use segue_log::{AssistantPart, Block, Message, UserPart};
 use serde_json::{Map, Value, json};
 
-use crate::history::{EMPTY, WireIds, as_text, has_prompt, is_image_type, is_request, prepare, tool_name};
+use crate::history::{EMPTY, WireIds, as_text, has_prompt, is_image, is_request, prepare, tool_name};
 use crate::model::Request;
 
 /// The longest id of a request that OpenAI takes.
@@ -119,9 +119,10 @@ fn user(parts: &[UserPart], ids: &mut WireIds, dialect: Dialect, out: &mut Vec<V
     for part in parts {
         let UserPart::Result { wire_id, content: blocks, .. } = part else { continue };
         let id = ids.id(wire_id);
-        let texts: Vec<String> = blocks.iter().filter(|block| !is_image(block)).filter_map(as_text).collect();
+        let texts: Vec<String> =
+            blocks.iter().filter(|block| !has_image(block)).filter_map(as_text).collect();
         let images: Vec<Value> =
-            blocks.iter().filter(|block| is_image(block)).filter_map(part_value).collect();
+            blocks.iter().filter(|block| has_image(block)).filter_map(part_value).collect();
         let text = match (texts.is_empty(), images.is_empty()) {
             (false, _) => texts.join("\n"),
             (true, true) => EMPTY.to_owned(),
@@ -192,13 +193,13 @@ fn arguments(input: &Value) -> String {
     }
 }
 
-fn is_image(block: &Block) -> bool {
-    matches!(block, Block::Image { media_type, data } if is_image_type(media_type) && !data.is_empty())
+fn has_image(block: &Block) -> bool {
+    matches!(block, Block::Image { media_type, data } if is_image(media_type, data))
 }
 
 fn part_value(block: &Block) -> Option<Value> {
     match block {
-        Block::Image { media_type, data } if is_image(block) => Some(json!({
+        Block::Image { media_type, data } if has_image(block) => Some(json!({
             "type": "image_url",
             "image_url": {"url": format!("data:{media_type};base64,{data}")},
         })),
