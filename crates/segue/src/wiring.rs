@@ -230,6 +230,12 @@ pub fn tell_report(session: SessionId, report: &OpenReport) {
     if report.was_interrupted {
         output::note("The last turn was interrupted; the model will be told.");
     }
+    if report.torn_bytes > 0 {
+        let bytes = report.torn_bytes;
+        output::note(format!(
+            "A record of which only {bytes} bytes had been written was dropped; the log is whole before it."
+        ));
+    }
     for cut in &report.cuts {
         output::note(format!(
             "warning: the end of the log was lost in a power failure and cut after record {}; kept in {}",
