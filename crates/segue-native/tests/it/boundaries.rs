@@ -2,14 +2,17 @@
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use segue_log::*;
+use segue_model::{Model, Practice};
 use segue_runtime::{Change, RuntimeError, Session, Subscription, Update};
 use segue_testkit::disk::{Fault, Hook, Op, OpKind, Verdict, watched};
 use segue_testkit::{ModelServer, Reply, Wire};
 use serde_json::json;
 
+use crate::loop_story::{begun, call_id, entered, left_behind, wants_count};
 use crate::world::*;
 
 /// What becomes of syncs of logs.
@@ -303,6 +306,63 @@ async fn a_request_whose_record_cannot_be_stored_is_not_sent_and_the_session_liv
     assert_eq!((first.end.reason, first.not_stored), (EndReason::Failed, None));
 }
 
+// Between two steps: what a summary is made of is stored before it is asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_summary_is_asked_for_before_what_it_replaces_is_stored() {
+    for (what, reason, code) in [
+        (Syncs::Wait, EndReason::Cancelled, None),
+        (Syncs::FailOnce, EndReason::Failed, Some(code::CHECKPOINT_FAILED)),
+    ] {
+        let (world, medium) = gated(Wire::Anthropic);
+        let decide = medium.later(what);
+        let after_the_body = move |moment: &str| {
+            if moment == "count after a" {
+                decide();
+            }
+        };
+        let moments = Moments(Arc::new(after_the_body));
+        let sessions = world.sessions_with(Parts { window: 1000, moments, ..Parts::default() });
+        let session = world.place.create(&sessions).await;
+        world.server.push(count("a").usage(900, 10, 0, 0));
+        let accepted = session.prompt(says("hello")).await.unwrap();
+        if what == Syncs::Wait {
+            medium.is_waited_for().await;
+            let cancelling = tokio::spawn({
+                let session = session.clone();
+                async move { session.cancel().await }
+            });
+            ended_in_memory(&session, 1).await;
+            medium.syncs(Syncs::Pass);
+            within(cancelling).await.unwrap();
+        }
+        let outcome = within(session.wait(&accepted.prompt_id)).await.unwrap();
+        assert_eq!((outcome.end.reason, outcome.end.code.as_deref()), (reason, code), "{what:?}");
+        assert_eq!(world.server.bodies().len(), 1, "{what:?}: nothing more was sent");
+        let conversation = world.conversation(session.id()).await;
+        assert_eq!((result_codes(&conversation), conversation.compaction()), (vec![None], None));
+        assert_eq!(run(&session, says("again")).await.reason(), EndReason::Completed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_that_cannot_be_stored_does_not_count() {
+    let (world, medium) = gated(Wire::Anthropic);
+    let id = left_behind(&world, [begun("count a"), vec![wants_count("a"), entered("a")]].concat()).await;
+    let (session, _) = world.sessions().open(id).await.unwrap();
+    medium.syncs(Syncs::Fail);
+    let settled = session.settle(&call_id("c1"), Settlement::Done, "", "me").await;
+    assert!(matches!(settled, Err(RuntimeError::NotStored { .. })), "{settled:?}");
+    medium.syncs(Syncs::Pass);
+    assert_eq!(session.conversation(|conversation| conversation.settlements().len()), 0);
+    session.settle(&call_id("c1"), Settlement::Skip, "", "me").await.unwrap();
+    let conversation = world.conversation(id).await;
+    let how = conversation.settlements().iter().map(|record| match &record.event {
+        Event::CallSettled(data) => data.how,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(how.collect::<Vec<_>>(), [Settlement::Skip]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_stored_is_refused_and_leaves_no_trace() {
     let (world, medium) = gated(Wire::Anthropic);
@@ -444,6 +504,28 @@ async fn what_is_finished_becomes_durable_while_something_else_takes_its_time() 
     gate.open();
     let outcome = within(session.wait(&accepted.prompt_id)).await.unwrap();
     assert_eq!(outcome.reason(), EndReason::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_falls_behind_loses_live_pieces_but_no_record() {
+    let world = World::new(Wire::Anthropic);
+    let model: Arc<dyn Model> = Arc::new(Practice::new().with_pace(Duration::ZERO));
+    let sessions = world.sessions_with(Parts { model: Some(model), ..Parts::default() });
+    let session = world.place.create(&sessions).await;
+    let mut subscription = session.subscribe(1);
+    let calls = "use look {\"line\":\"x\"}\n".repeat(300);
+    for prompt in ["say 2000 words", calls.as_str(), "say 2000 words"] {
+        run(&session, says(prompt)).await;
+    }
+    let last = world.log(session.id()).await.last;
+    assert!(last > 600, "{last}");
+    let mut seqs = Vec::new();
+    while seqs.last() != Some(&last) {
+        if let Update::Record(record) = within(subscription.next()).await.expect("the session is open") {
+            seqs.push(record.seq);
+        }
+    }
+    assert_eq!(seqs, (1..=last).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod laws;
 mod loop_story;
+mod loop_survivors;
 mod permissions;
 mod power;
 mod queue;
