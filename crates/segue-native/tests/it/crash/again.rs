@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use segue_log::Event;
+use segue_testkit::{ModelServer, Reply};
+use tempfile::TempDir;
+
 use super::child::{Act, Sign};
 use super::stage::Script;
 
@@ -11,12 +15,16 @@ async fn killed_again(first: &Script, sign: Sign, loses_its_end: bool, among: &[
     if loses_its_end {
         lose_the_end(&world);
     }
+    killed_while_repairing(first, world, among).await;
+}
+
+async fn killed_while_repairing(first: &Script, world: TempDir, among: &[&str]) {
     let second = Script { act: Act::Resume, base: Some(Arc::new(world)), ..first.clone() };
     second.killed_at_every_step("before lock lock", among).await;
 }
 
 /// Damages the first line that no sync has confirmed, as a power failure may.
-fn lose_the_end(world: &tempfile::TempDir) {
+fn lose_the_end(world: &TempDir) {
     let sessions = world.path().join("world/data/sessions");
     let session = std::fs::read_dir(sessions).unwrap().next().unwrap().unwrap().path();
     let synced = std::fs::read_to_string(session.join("synced")).unwrap();
@@ -70,4 +78,15 @@ async fn a_torn_line_may_be_cut_by_a_process_that_is_killed_at_it() {
         ["before truncate log.jsonl", "after truncate log.jsonl", "before write log.jsonl tool/result"];
     killed_again(&Script::prompt(TEXT), Sign::new("within write log.jsonl tool/result", 1), false, &among)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_was_cut_off_may_be_kept_by_a_process_that_is_killed_at_it() {
+    let script = Script::prompt("remember the number 42");
+    let server = ModelServer::start().await;
+    server.push(Reply::text("one two three").then_hang());
+    let has_partial = |record: &Arc<segue_log::Record>| matches!(record.event, Event::MessagePartial(_));
+    let (world, _) = script.killed_when(&server, |log, _| log.records.iter().any(has_partial)).await;
+    let among = ["before write log.jsonl message/assistant", "within write log.jsonl message/assistant"];
+    killed_while_repairing(&script, world, &among).await;
 }

@@ -213,7 +213,12 @@ async fn child() {
         }
         Act::Resume => {
             let id = place.only_session().await.expect("a session is there");
-            let (session, _) = sessions.open(id).await.unwrap();
+            let opened = sessions.open(id).await;
+            if opened.is_err() {
+                // After a torn write this is the next step, and comes too late.
+                signs.give("open failed");
+            }
+            let (session, _) = opened.unwrap();
             tell("opened", &id.to_string());
             session
         }

@@ -222,7 +222,8 @@ impl Left {
         assert_eq!(report.queued, self.conversation.queue().count());
         let loses = self.log.damage.is_some() || !self.uncounted_cuts.is_empty();
         assert_eq!(!report.cuts.is_empty(), loses, "{:?} {:?}", report.cuts, self.log.damage);
-        let half_a_line = if loses { 0 } else { self.bytes.len() - self.whole_part().len() };
+        let is_damaged = self.log.damage.is_some();
+        let half_a_line = if is_damaged { 0 } else { self.bytes.len() - self.whole_part().len() };
         assert_eq!(report.torn_bytes, half_a_line as u64, "what is dropped is told");
         session.close().await.unwrap();
 

@@ -70,6 +70,13 @@ async fn a_turn_that_is_stored_at_its_ends_only_may_be_killed_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_inside_a_call_may_be_killed_anywhere() {
+    let text = "remember the number 42\nuse relay {\"tool\":\"count\",\"input\":{\"line\":\"a\"}}";
+    let among = ["count before a", "count after a", "after write log.jsonl tool/result"];
+    Script::prompt(text).killed_at_every_step("before write log.jsonl tool/call", &among).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_change_may_be_killed_anywhere_and_a_look_at_the_file_settles_it() {
     let text = "remember the number 42\nuse write {\"path\":\"note.txt\",\"content\":\"new\"}";
     Script::prompt(text).killed_at_every_step(FROM_THE_PROMPT, &["after write log.jsonl tool/call"]).await;

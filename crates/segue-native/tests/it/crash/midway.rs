@@ -113,6 +113,7 @@ async fn killed_with_fifty_results_there_none_is_called_lost() {
     script.killed_once(server, GoOn::Finish, |log, _| count(log, "tool/result") == 50).await;
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_a_command_runs_which_is_then_ended_and_told() {
     for (at, (anthropic, go_on)) in BOTH.into_iter().enumerate() {
@@ -132,6 +133,7 @@ async fn killed_while_a_command_runs_which_is_then_ended_and_told() {
 }
 
 /// True if a process with exactly this command runs.
+#[cfg(target_os = "linux")]
 fn is_running(command: &str) -> bool {
     let wanted: Vec<u8> = command.split(' ').flat_map(|word| word.bytes().chain([0])).collect();
     std::fs::read_dir("/proc").unwrap().any(|entry| {

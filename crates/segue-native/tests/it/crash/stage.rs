@@ -93,20 +93,19 @@ impl Script {
         world
     }
 
-    /// Kills it as soon as `seen` is true of its log and the server, and judges what is left.
-    pub async fn killed_once(
+    /// The world that is left when it is killed as soon as `seen` is true of its log and the server.
+    pub async fn killed_when(
         &self,
-        server: ModelServer,
-        go_on: GoOn,
+        server: &ModelServer,
         seen: impl Fn(&ReadLog, &ModelServer) -> bool,
-    ) {
+    ) -> (TempDir, Order) {
         let world = TempDir::new().unwrap();
-        let order = self.order(&world, &server, None);
+        let order = self.order(&world, server, None);
         let mut child = start(&order);
         let place = order.place();
         loop {
             if let Some(id) = place.only_session().await
-                && seen(&place.log(id).await, &server)
+                && seen(&place.log(id).await, server)
             {
                 break;
             }
@@ -115,14 +114,30 @@ impl Script {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
         child.kill().await.unwrap();
+        // Its signs are those of a life that was cut off, and nobody's business.
+        std::fs::remove_file(signs_file(&order.root)).unwrap();
+        (world, order)
+    }
+
+    /// The same, and judges what is left.
+    pub async fn killed_once(
+        &self,
+        server: ModelServer,
+        go_on: GoOn,
+        seen: impl Fn(&ReadLog, &ModelServer) -> bool,
+    ) {
+        let (_world, order) = self.killed_when(&server, seen).await;
         judge(&order, &server, go_on).await;
     }
 
-    /// Kills it at each of `signs`, each in a world of its own, and judges what is left.
+    /// Kills it at each of `signs`, each in a world of its own, and judges what is left: in both wire formats, and with
+    /// both ways to go on.
     pub async fn sweep(&self, signs: Vec<Sign>) {
         stream::iter(signs.into_iter().enumerate())
             .map(|(index, sign)| {
-                let script = self.clone();
+                let mut script = self.clone();
+                // Every second pair speaks the other wire format, also where a session began in the first.
+                script.anthropic ^= index / 2 % 2 == 1;
                 let go_on = if index % 2 == 0 { GoOn::Finish } else { GoOn::Prompt };
                 tokio::spawn(async move { script.dies_at(sign, go_on).await })
             })
@@ -159,7 +174,10 @@ impl Script {
 /// Starts a process that follows an order, to its end or its death.
 pub fn start(order: &Order) -> Child {
     let said = std::fs::File::create(said_file(order)).unwrap();
-    Command::new(std::env::current_exe().unwrap())
+    // The link leads to this very program, also after it was built anew.
+    let link = Path::new("/proc/self/exe");
+    let program = if link.exists() { link.to_owned() } else { std::env::current_exe().unwrap() };
+    Command::new(program)
         .args(["--exact", "crash::child::child", "--ignored", "--nocapture", "--test-threads=1"])
         .env(ORDER, serde_json::to_string(order).unwrap())
         .stdin(Stdio::null())
