@@ -163,6 +163,11 @@ impl Said {
             _ => None,
         }
     }
+
+    /// True if the message was not cut short.
+    pub fn is_whole(&self) -> bool {
+        self.message().is_some_and(|message| !message.is_cut_short())
+    }
 }
 
 impl MessageAssistant {
@@ -187,7 +192,7 @@ pub struct Call {
     pub tool: String,
     /// The seq of the message that requests it.
     pub requested: Seq,
-    message: Arc<Record>,
+    request: Arc<Record>,
     /// The seq of a permission question.
     pub asked: Option<Seq>,
     /// What the question was answered with.
@@ -209,7 +214,7 @@ impl Call {
         if let Some(call) = self.tool_call() {
             return &call.input;
         }
-        let Event::MessageAssistant(message) = &self.message.event else { return NONE };
+        let Event::MessageAssistant(message) = &self.request.event else { return NONE };
         message
             .content
             .iter()
@@ -240,9 +245,31 @@ impl Call {
         }
     }
 
+    /// True if the message that asked for it is lost.
+    pub fn is_unrequested(&self) -> bool {
+        !matches!(self.request.event, Event::MessageAssistant(_))
+    }
+
     /// True if it has no result.
     pub fn is_open(&self) -> bool {
         self.results.is_empty()
+    }
+}
+
+impl Step {
+    fn new(number: u64, start: Seq, prompt_ids: Vec<PromptId>) -> Self {
+        Self {
+            number,
+            start,
+            prompt_ids,
+            messages: Vec::new(),
+            partials: Vec::new(),
+            calls: Vec::new(),
+            end: None,
+            model: None,
+            attempt: 0,
+            asked: None,
+        }
     }
 }
 
@@ -313,6 +340,7 @@ impl Conversation {
             }
             Event::RequestHeader(data) => self.request_header(record, data),
             Event::MessagePartial(data) => {
+                self.imply(record.seq, data.turn, Some(data.step));
                 if let Some(step) = self.step_mut(data.turn, data.step) {
                     step.partials.push(record.clone());
                 }
@@ -333,11 +361,7 @@ impl Conversation {
                     self.session_rules.push(rule.clone());
                 }
             }
-            Event::ToolCall(data) => {
-                if let Some(call) = self.call_mut(&data.call_id) {
-                    call.dispatched = Some(record.clone());
-                }
-            }
+            Event::ToolCall(data) => self.tool_call(record, data),
             Event::ToolResult(data) => {
                 if let Some(call) = self.call_mut(&data.call_id) {
                     call.results.push(record.clone());
@@ -371,6 +395,7 @@ impl Conversation {
                 self.is_damaged = true;
                 self.mark_gaps(record.seq);
             }
+            Event::Unknown { kind, .. } if Event::knows(kind) => self.mark_gaps(record.seq),
             Event::AgentUpdate(_) | Event::Unknown { .. } => {}
         }
         if self.header.parent.is_some_and(|parent| parent.seq == record.seq) {
@@ -413,23 +438,41 @@ impl Conversation {
     }
 
     fn step_start(&mut self, record: &Arc<Record>, data: &StepStart) {
+        self.imply(record.seq, data.turn, None);
         for id in &data.prompt_ids {
             self.take_prompt(id, PromptPlace::Claimed { turn: data.turn });
         }
-        let step = Step {
-            number: data.step,
-            start: record.seq,
-            prompt_ids: data.prompt_ids.clone(),
-            messages: Vec::new(),
-            partials: Vec::new(),
-            calls: Vec::new(),
-            end: None,
-            model: None,
-            attempt: 0,
-            asked: None,
-        };
         if let Some(turn) = self.turn_mut(data.turn) {
-            turn.steps.push(step);
+            turn.steps.push(Step::new(data.step, record.seq, data.prompt_ids.clone()));
+        }
+    }
+
+    /// Sees to it that the turn, and the step, that a record names are there: the records of their starts may be among
+    /// those that cannot be read. Such a turn took the prompt that was next, which must not run again.
+    fn imply(&mut self, seq: Seq, turn: u64, step: Option<u64>) {
+        if self.turn_mut(turn).is_none() {
+            let prompt_ids: Vec<PromptId> = self.queue.first().cloned().into_iter().collect();
+            for id in &prompt_ids {
+                self.take_prompt(id, PromptPlace::Claimed { turn });
+            }
+            self.turns.push(Turn {
+                number: turn,
+                start: seq,
+                prompt_ids,
+                policy: Policy::default(),
+                finish: None,
+                hosted: self.binding.is_some(),
+                steps: Vec::new(),
+                end: None,
+                has_gaps: true,
+            });
+        }
+        let Some(number) = step else { return };
+        if self.step_mut(turn, number).is_none()
+            && let Some(turn) = self.turn_mut(turn)
+        {
+            turn.has_gaps = true;
+            turn.steps.push(Step::new(number, seq, Vec::new()));
         }
     }
 
@@ -447,38 +490,63 @@ impl Conversation {
         }
     }
 
+    /// A call that no message asks for had its message lost; the record of the call itself stands for the request.
+    fn tool_call(&mut self, record: &Arc<Record>, data: &ToolCall) {
+        if !self.calls.contains_key(&data.call_id) {
+            self.imply(record.seq, data.turn, Some(data.step));
+            self.add_call(record, (data.turn, data.step), &data.call_id, &data.provider_id, &data.tool);
+        }
+        if let Some(call) = self.call_mut(&data.call_id) {
+            call.dispatched = Some(record.clone());
+        }
+    }
+
     fn message(&mut self, record: &Arc<Record>, data: &MessageAssistant) {
-        let Some(turn_at) = self.turns.iter().rposition(|turn| turn.number == data.turn) else { return };
-        let Some(turn) = self.turns.get_mut(turn_at) else { return };
-        let Some(step_at) = turn.steps.iter().rposition(|step| step.number == data.step) else { return };
-        let Some(step) = turn.steps.get_mut(step_at) else { return };
-        step.partials = Vec::new();
-        step.messages.push(Said { record: record.clone(), model: step.model.clone(), asked: step.asked });
+        self.imply(record.seq, data.turn, Some(data.step));
+        if let Some(step) = self.step_mut(data.turn, data.step) {
+            step.partials = Vec::new();
+            step.messages.push(Said { record: record.clone(), model: step.model.clone(), asked: step.asked });
+        }
         if data.is_cut_short() {
             return;
         }
         for block in &data.content {
-            let Block::ToolRequest { call_id, provider_id, tool, .. } = block else { continue };
-            if self.calls.contains_key(call_id) {
-                continue;
+            if let Block::ToolRequest { call_id, provider_id, tool, .. } = block
+                && !self.calls.contains_key(call_id)
+            {
+                self.add_call(record, (data.turn, data.step), call_id, provider_id, tool);
             }
-            self.calls.insert(call_id.clone(), (turn_at, step_at, step.calls.len()));
-            step.calls.push(Call {
-                turn: data.turn,
-                step: data.step,
-                call_id: call_id.clone(),
-                provider_id: provider_id.clone(),
-                tool: tool.clone(),
-                requested: record.seq,
-                message: record.clone(),
-                asked: None,
-                decided: None,
-                dispatched: None,
-                results: Vec::new(),
-                settled: Vec::new(),
-                open_in_parent: false,
-            });
         }
+    }
+
+    fn add_call(
+        &mut self,
+        request: &Arc<Record>,
+        (turn, step): (u64, u64),
+        call_id: &CallId,
+        provider_id: &str,
+        tool: &str,
+    ) {
+        let Some(turn_at) = self.turns.iter().rposition(|held| held.number == turn) else { return };
+        let Some(held) = self.turns.get_mut(turn_at) else { return };
+        let Some(step_at) = held.steps.iter().rposition(|held| held.number == step) else { return };
+        let Some(held) = held.steps.get_mut(step_at) else { return };
+        self.calls.insert(call_id.clone(), (turn_at, step_at, held.calls.len()));
+        held.calls.push(Call {
+            turn,
+            step,
+            call_id: call_id.clone(),
+            provider_id: provider_id.to_owned(),
+            tool: tool.to_owned(),
+            requested: request.seq,
+            request: request.clone(),
+            asked: None,
+            decided: None,
+            dispatched: None,
+            results: Vec::new(),
+            settled: Vec::new(),
+            open_in_parent: false,
+        });
     }
 
     fn session_config(&mut self, data: &SessionConfig) {

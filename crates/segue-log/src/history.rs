@@ -8,7 +8,7 @@ use crate::content::Block;
 use crate::conversation::{Call, Conversation, Said, Step, Turn};
 use crate::id::PromptId;
 use crate::message::{AssistantPart, Message, UserPart, note};
-use crate::record::{Event, Outcome, Record, Seq, Settlement};
+use crate::record::{EndReason, Event, Outcome, Record, Seq, Settlement, code};
 use crate::repair::unknown_text;
 
 /// Ends a history that would end with the model's own words.
@@ -29,10 +29,22 @@ impl Conversation {
                 text: note(&format!("The conversation so far, in short:\n\n{}", data.summary)),
             });
         }
-        for turn in self.turns() {
-            builder.turn(self, turn);
+        let unanswered = self.unanswered(builder.after);
+        for (at, turn) in self.turns().iter().enumerate() {
+            builder.turn(self, turn, at >= unanswered);
         }
         builder.finish()
+    }
+
+    /// Of the turns that ended up to `after`, where those begin whose prompts nothing has answered: they broke off, and
+    /// no later one came to its end.
+    fn unanswered(&self, after: Seq) -> usize {
+        let is_answer = |turn: &Turn| {
+            turn.end.as_ref().is_some_and(|(seq, end)| {
+                *seq <= after && matches!(end.reason, EndReason::Completed | EndReason::Refused)
+            })
+        };
+        self.turns().iter().rposition(is_answer).map_or(0, |at| at + 1)
     }
 
     /// Our notes with the seq that each belongs at.
@@ -98,12 +110,22 @@ struct Builder {
 }
 
 impl Builder {
-    fn turn(&mut self, conversation: &Conversation, turn: &Turn) {
-        if turn.end.as_ref().is_some_and(|(end, _)| *end <= self.after) {
+    fn turn(&mut self, conversation: &Conversation, turn: &Turn, is_unanswered: bool) {
+        let is_over = turn.end.as_ref().is_some_and(|(end, _)| *end <= self.after);
+        // Prompts that were not answered at the compaction are kept word for word, unless no model can read them.
+        let fits =
+            turn.end.as_ref().is_none_or(|(_, end)| end.code.as_deref() != Some(code::CONTEXT_TOO_LONG));
+        let is_unanswered = is_unanswered && fits;
+        if !is_over || is_unanswered {
+            self.prompts(conversation, &turn.prompt_ids, turn.start);
+        }
+        if is_over {
+            let is_bare = |step: &&Step| !step.messages.iter().any(|said| said.is_whole());
+            for step in turn.steps.iter().filter(is_bare).filter(|_| is_unanswered) {
+                self.prompts(conversation, &step.prompt_ids, step.start);
+            }
             return;
         }
-        // Prompts of a turn that was not over at the compaction are kept word for word.
-        self.prompts(conversation, &turn.prompt_ids, turn.start);
         for step in &turn.steps {
             self.prompts(conversation, &step.prompt_ids, step.start);
             let after = self.after;
@@ -111,6 +133,9 @@ impl Builder {
                 // A note that came while the model was answering was not told to it: it follows the answer.
                 self.notes_before(said.asked.unwrap_or(said.record.seq));
                 self.message(step, said);
+            }
+            if step.messages.is_empty() {
+                self.unrequested(step);
             }
         }
     }
@@ -163,6 +188,9 @@ impl Builder {
                 _ => {}
             }
         }
+        if step.messages.last().is_some_and(|last| last.record.seq == said.record.seq) {
+            self.add_unrequested(step, &mut parts, &mut results);
+        }
         // Thinking alone is not a message that a provider takes back.
         if parts.iter().all(|part| matches!(part, AssistantPart::Thinking { .. })) {
             return;
@@ -170,6 +198,32 @@ impl Builder {
         self.assistant(parts, said.model.clone());
         for result in results {
             self.user(result);
+        }
+    }
+
+    /// Calls whose message is lost, in a message of their own: they ran, and what is known of them is told.
+    fn unrequested(&mut self, step: &Step) {
+        let (mut parts, mut results) = (Vec::new(), Vec::new());
+        self.add_unrequested(step, &mut parts, &mut results);
+        if !parts.is_empty() {
+            self.notes_before(step.start);
+            self.assistant(parts, step.model.clone());
+        }
+        for result in results {
+            self.user(result);
+        }
+    }
+
+    fn add_unrequested(&mut self, step: &Step, parts: &mut Vec<AssistantPart>, results: &mut Vec<UserPart>) {
+        let after = self.after;
+        for call in step.calls.iter().filter(|call| call.is_unrequested() && call.requested > after) {
+            let wire_id = self.wire_id(call);
+            parts.push(AssistantPart::Request {
+                wire_id: wire_id.clone(),
+                tool: call.tool.clone(),
+                input: call.input().clone(),
+            });
+            results.push(result_part(wire_id, call));
         }
     }
 

@@ -174,7 +174,9 @@ fn lost(field: &str, hash: &BlobHash) -> Value {
     match field {
         "content" => serde_json::json!([{ "type": "text", "text": text }]),
         "entries" | "promptIds" | "files" => Value::Array(Vec::new()),
-        "input" | "update" | "parameters" | "tools" | "expect" => serde_json::json!({ "lost": text }),
+        "input" | "update" | "parameters" | "tools" => serde_json::json!({ "lost": text }),
+        // Without it the outcome cannot be told from the file; the call itself stays.
+        "expect" => Value::Null,
         _ => Value::String(text),
     }
 }
@@ -182,7 +184,9 @@ fn lost(field: &str, hash: &BlobHash) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, PromptQueued, SessionId};
+    use std::path::PathBuf;
+
+    use crate::{Block, Effect, Expect, Origin, PromptQueued, SessionId, ToolCall};
 
     fn prompt(text: &str) -> Event {
         PromptQueued {
@@ -227,6 +231,32 @@ mod tests {
                 vec![Block::text(format!("[content lost: blob {hash} is missing or damaged]"))]
             );
         }
+    }
+
+    // It was no call any more, so repair said of one that had been entered that it was not started.
+    #[test]
+    fn a_call_stays_a_call_without_its_largest_fields() {
+        let path = PathBuf::from("/x".repeat(20_000));
+        let expect = Expect { path, before: None, after: BlobHash::of(b""), kept: None };
+        let event = ToolCall {
+            turn: 1,
+            step: 1,
+            call_id: "c1".parse().unwrap(),
+            provider_id: "p".into(),
+            tool: "write".into(),
+            input: serde_json::json!({"content": "x".repeat(40_000)}),
+            effect: Effect::Idempotent,
+            expect: Some(expect),
+            origin: Origin::Dispatched,
+            host: String::new(),
+            boot: String::new(),
+            replayed: false,
+        };
+        let encoded = encode(1, time(), &event.into(), 0);
+        assert_eq!(encoded.moved.keys().collect::<Vec<_>>(), ["expect", "input"]);
+        let record = decode(encoded.line.as_bytes(), &mut |_| None).unwrap();
+        let Event::ToolCall(data) = record.event else { panic!("still a call") };
+        assert_eq!((data.call_id.as_str(), data.expect), ("c1", None));
     }
 
     #[test]

@@ -146,6 +146,8 @@ pub mod code {
     pub const INVALID_INPUT: &str = "TOOL_INPUT_INVALID";
     /// Not permitted.
     pub const DENIED: &str = "PERMISSION_DENIED";
+    /// Of a turn: what it was about does not fit into the model's window.
+    pub const CONTEXT_TOO_LONG: &str = "CONTEXT_TOO_LONG";
     /// The turn had no steps left.
     pub const MAX_STEPS: &str = "MAX_STEPS";
 }
@@ -282,6 +284,11 @@ macro_rules! events {
                     $( Self::$name(_) => $kind, )*
                     Self::Unknown { kind, .. } => kind,
                 }
+            }
+
+            /// True if this version knows the type: a record of it that is [`Event::Unknown`] cannot be read.
+            pub fn knows(kind: &str) -> bool {
+                matches!(kind, $( $kind )|*)
             }
 
             /// The record's data as JSON.

@@ -100,6 +100,9 @@ impl Out {
                 self.call(call);
             }
         }
+        for call in step.calls.iter().filter(|call| call.is_unrequested()) {
+            self.call(call);
+        }
         if let Some((_, content)) = step.streamed() {
             self.content(&content);
             self.line("*(not finished)*");

@@ -462,11 +462,11 @@ fn a_known_result_supersedes_an_unknown_one_and_late_ones_become_notes() {
     assert_eq!(sent(&late.conversation), "U[hi] A[~, pc1] U[pc1=did c1]");
     let up_to = unknown.conversation.last();
     let compacted = unknown.add(Compaction { up_to, summary: "short".into() });
-    assert_eq!(sent(&compacted.conversation), "U[(The conversation so far,)]");
+    assert_eq!(sent(&compacted.conversation), "U[(The conversation so far,), hi]");
     let noted = compacted.r("c1").settled("c1", Settlement::Retry);
     assert_eq!(
         sent(&noted.conversation),
-        "U[(The conversation so far,), (The result of an earlier), (The person settled the o)]"
+        "U[(The conversation so far,), hi, (The result of an earlier), (The person settled the o)]"
     );
 }
 
@@ -519,6 +519,27 @@ fn compaction_keeps_prompts_that_are_not_answered_yet() {
     assert_eq!(log.conversation.compactable(), Some(log.conversation.last()));
 }
 
+// `finish` after a compaction had nothing but the summary to go by: the prompt of the turn that broke off was gone.
+#[test]
+fn compaction_keeps_the_prompts_of_turns_that_broke_off() {
+    let log =
+        log().u("old").a("fine", &[]).end().u("new").queue("also", PromptFor::Step).a("", &["c1"]).r("c1");
+    let log = log.add(StepEnd { turn: 2, step: 1 }).add(StepStart {
+        turn: 2,
+        step: 2,
+        prompt_ids: vec!["also".parse().unwrap()],
+    });
+    let (log, _) = log.repaired(&Evidence::default());
+    let up_to = log.conversation.compactable().unwrap();
+    assert_eq!(up_to, log.conversation.last());
+    let log = log.add(Compaction { up_to, summary: "short".into() });
+    assert_eq!(sent(&log.conversation), "U[(The conversation so far,), new, also]");
+    let log = log.u("then").a("done", &[]).end();
+    let up_to = log.conversation.compactable().unwrap();
+    let log = log.add(Compaction { up_to, summary: "shorter".into() });
+    assert_eq!(sent(&log.conversation), "U[(The conversation so far,)]");
+}
+
 // A prompt sent into the running turn was lost to the model when the step that claimed it was compacted away.
 #[test]
 fn compaction_keeps_the_step_prompts_of_a_turn_that_goes_on() {
@@ -535,6 +556,44 @@ fn compaction_keeps_the_step_prompts_of_a_turn_that_goes_on() {
     let up_to = log.conversation.compactable().unwrap();
     let log = log.add(Compaction { up_to, summary: "short".into() });
     assert_eq!(sent(&log.conversation), "U[(The conversation so far,), new, also]");
+}
+
+// The content of a message can be lost with its blob, the lines of starts and messages with a bad sector. What ran all the
+// same had vanished, and a prompt whose claim was lost ran again.
+#[test]
+fn calls_outlive_the_records_that_lead_to_them() {
+    let damaged = || SessionDamaged { line: String::new(), reason: String::new() };
+    let lost = |log: Log| log.said("lost", &[], Some("tool_use"), false).c("c1").r("c1").c("c2");
+    check(
+        lost(log().u("hi")),
+        "c2:OUTCOME_UNKNOWN step1.1 turn1:interrupted",
+        &format!("U[hi] A[~, lost, c1, c2] U[c1=did c1, c2={UNKNOWN}]"),
+    );
+    check(
+        log().u("hi").add(damaged()).c("c1").r("c1"),
+        "step1.1 turn1:interrupted",
+        "U[hi] A[c1] U[c1=did c1]",
+    );
+    let mut no_start = log().queue("hi", PromptFor::Turn).queue("next", PromptFor::Turn).add(damaged());
+    (no_start.turn, no_start.step) = (1, 1);
+    let no_start = no_start.add(damaged()).a("", &["c1", "c2"]).c("c1").r("c1");
+    let waiting: Vec<&str> = no_start.conversation.queue().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(waiting, ["next"]);
+    check(
+        no_start,
+        "c2:OUTCOME_UNKNOWN step1.1 turn1:interrupted",
+        &format!("U[hi] A[~, pc1, pc2] U[pc1=did c1, pc2={UNKNOWN}]"),
+    );
+}
+
+// A record of a known type that cannot be read may be the very one that says that a call was entered.
+#[test]
+fn a_record_that_cannot_be_read_makes_absence_no_evidence() {
+    let unknown = |kind: &str| Event::Unknown { kind: kind.into(), data: json!({"turn": "one"}) };
+    for (kind, code) in [("tool/call", "OUTCOME_UNKNOWN"), ("future/thing", "NOT_STARTED")] {
+        let (_, made) = log().u("hi").a("", &["c1"]).add(unknown(kind)).repaired(&Evidence::default());
+        assert_eq!(outline(&made), format!("c1:{code} step1.1 turn1:interrupted"), "{kind}");
+    }
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Turn {
 }
 
 fn is_too_long(answer: &Result<String, Ended>) -> bool {
-    answer.as_ref().is_err_and(|ended| ended.code.as_deref() == Some("CONTEXT_TOO_LONG"))
+    answer.as_ref().is_err_and(|ended| ended.code.as_deref() == Some(segue_log::code::CONTEXT_TOO_LONG))
 }
 
 fn stopped(stopped: segue_runtime::Stopped) -> RuntimeError {

@@ -69,7 +69,7 @@ impl Turn {
             if matches!(went, Step::Again) {
                 went = match self.compact(Some(step)).await {
                     Ok(true) => self.ask_and_act(step).await,
-                    Ok(false) => Step::Last(Ended::failed("CONTEXT_TOO_LONG", TOO_LONG)),
+                    Ok(false) => Step::Last(Ended::failed(segue_log::code::CONTEXT_TOO_LONG, TOO_LONG)),
                     Err(error) => Step::Last(compaction_failure(&error)),
                 };
             }
@@ -77,7 +77,7 @@ impl Turn {
             match (went, closed) {
                 (_, Err(error)) => return stored_failure(&error),
                 (Step::More, _) => {}
-                (Step::Again, _) => return Ended::failed("CONTEXT_TOO_LONG", TOO_LONG),
+                (Step::Again, _) => return Ended::failed(segue_log::code::CONTEXT_TOO_LONG, TOO_LONG),
                 (Step::Last(ended), _) => {
                     // A prompt sent into the turn before its last step was over forces one more.
                     let goes_on =
@@ -103,7 +103,7 @@ impl Turn {
             Err(crate::request::NoMessage::Ended(ended)) => return Step::Last(ended),
             Err(crate::request::NoMessage::TooLong(_)) if !self.compaction_failed => return Step::Again,
             Err(crate::request::NoMessage::TooLong(message)) => {
-                return Step::Last(Ended::failed("CONTEXT_TOO_LONG", message));
+                return Step::Last(Ended::failed(segue_log::code::CONTEXT_TOO_LONG, message));
             }
         };
         let Event::MessageAssistant(message) = &message.event else {

@@ -229,7 +229,7 @@ async fn what_is_learnt_of_a_call_after_it_was_summarised_is_told_as_a_note() {
         assert!(within(session.compact()).await.unwrap());
         session.settle(&call_id("c1"), Settlement::Skip, "not needed", "me").await.unwrap();
         run(&session, says("go on")).await;
-        let expected = format!("user: {} | (The person settled the o) | go on", note(SUMMARY));
+        let expected = format!("user: {} | count a | (The person settled the o) | go on", note(SUMMARY));
         assert_eq!(last_sent(&world.server), [expected.as_str()], "{wire:?}");
         // The real result comes late, as from a survivor that was waited for elsewhere.
         session.close().await.unwrap();
