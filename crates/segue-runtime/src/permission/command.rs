@@ -1,11 +1,14 @@
 //! Shell commands as rules see them: taken apart into simple commands, or not understood at all.
 
 /// The simple commands of a shell command, or `None` where it has anything whose effect its text does not show:
-/// substitutions, redirections, subshells, functions, comments, quotes that do not close. Runs of blanks outside
-/// quotes become one.
+/// substitutions, redirections, subshells, functions, comments, quotes that do not close, quoted subscripts that run
+/// commands. Runs of blanks outside quotes become one.
 ///
 /// Reserved words are left at the front of their command (`then rm x`), where no rule for the command itself matches.
 pub(super) fn simple_commands(command: &str) -> Option<Vec<String>> {
+    if runs_a_subscript(command) {
+        return None;
+    }
     let mut commands = Vec::new();
     let mut current = String::new();
     let mut chars = command.chars().peekable();
@@ -50,6 +53,14 @@ pub(super) fn simple_commands(command: &str) -> Option<Vec<String>> {
     }
     finish(&mut current, &mut commands);
     Some(commands)
+}
+
+/// `printf -v 'a[$(x)]'`, `test -v` and whatever else takes a variable's name runs what stands in its subscript, however
+/// it is quoted.
+fn runs_a_subscript(command: &str) -> bool {
+    let bare: String = command.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
+    bare.split_once('[')
+        .is_some_and(|(_, after)| ["$(", "${", "`"].iter().any(|substitution| after.contains(substitution)))
 }
 
 /// Whether a `$` before `next` is itself or begins a plain variable; `${…}` can run commands (`${x@P}`), and so can all

@@ -378,6 +378,26 @@ fn hostile_patterns_take_no_time() {
     assert_eq!(verdict(Level::Ask, &[&rule], &[], "write", &action(ActionKind::Write, &path)), "ask");
 }
 
+// Quotes do not keep bash from running what stands in the subscript of a variable's name: `bash(printf *)` allowed
+// anything.
+#[test]
+fn a_substitution_in_a_quoted_subscript_is_not_allowed() {
+    for (command, allowed) in [
+        (r"printf -v 'a[$(rm x)]' y", false),
+        (r"printf -v 'a[`rm x`]' y", false),
+        (r#"printf -v "a[\$(rm x)]" y"#, false),
+        (r"printf -v 'a['\$'(rm x)]' y", false),
+        (r"printf -v a\[\$\(rm\ x\)\] y", false),
+        (r"printf -v 'a[b[${x@P}]]' y", false),
+        (r"printf '[%s]' '$(x)'", false),
+        (r"printf '%s' '[0-9]'", true),
+        (r"printf '%s' '$(x) [0-9]'", true),
+    ] {
+        let got = verdict(Level::Ask, &["bash(printf *)"], &[], "bash", &action(OPEN, command));
+        assert_eq!(got.starts_with("allow"), allowed, "{command}");
+    }
+}
+
 /// What the shell makes of a command is asked of the shell itself: of many commands put together from pieces that split,
 /// quote, substitute and redirect, those that `bash(good *)` allows are run, and must have run nothing but `good`.
 #[test]

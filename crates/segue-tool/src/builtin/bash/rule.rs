@@ -7,8 +7,8 @@ const WITH_SUBCOMMANDS: &str = "apt brew bun cargo deno dotnet gh git go gradle 
     pnpm poetry rustup uv yarn";
 
 /// Programs that only look, whatever their arguments.
-const LOOKING: &str = "basename cat cmp cut df diff dirname du echo grep head id ls nl printf pwd readlink realpath \
-    sha256sum stat tail tr uname wc which whoami";
+const LOOKING: &str = "basename cat cmp cut df diff dirname du echo grep head id ls nl pwd readlink realpath sha256sum \
+    stat tail tr uname wc which whoami";
 
 fn named(programs: &str, program: &str) -> bool {
     programs.split(' ').any(|one| one == program)
@@ -58,6 +58,8 @@ mod tests {
             ("rm *.o", r"bash(rm \*.o)"),
             ("rm -rf build", "bash(rm -rf build)"),
             ("python3 run.py", "bash(python3 run.py)"),
+            // It sets variables, PATH too.
+            ("printf -v PATH x", "bash(printf -v PATH x)"),
             ("cargo test; rm x", "bash(cargo test; rm x)"),
             ("cargo test && rm x", "bash(cargo test && rm x)"),
             ("cat a > b", "bash(cat a > b)"),
