@@ -17,8 +17,11 @@ use tokio::sync::Notify;
 
 use crate::world::{Place, Sim, answer_of, calm, finish, fold, run, says, within};
 
-/// Sessions in one test.
+/// Sessions in one test, unless [`MORE`] says otherwise.
 const SESSIONS: u64 = 120;
+
+/// The variable that holds another number of sessions, for a long run.
+const MORE: &str = "SEGUE_TEST_SESSIONS";
 
 /// Lets a number of operations pass, then fails all: the process is dead. Before, some may fail as on a bad medium.
 struct Mortal {
@@ -395,7 +398,8 @@ fn ends_well(sim: &Sim, known: &Arc<Mutex<Known>>, policy: Policy, seed: u64) ->
 
 fn many_sessions(policy: Policy, first: u64) -> Reached {
     let mut reached = Reached::default();
-    for seed in first..first + SESSIONS {
+    let sessions = std::env::var(MORE).map_or(SESSIONS, |number| number.parse().unwrap());
+    for seed in first..first + sessions {
         let result = catch_unwind(AssertUnwindSafe(|| one_session(seed, policy, &mut reached)));
         assert!(result.is_ok(), "seed {seed}, policy {policy:?}");
     }
@@ -413,6 +417,6 @@ fn what_was_promised_outlives_the_power() {
 
 #[test]
 fn what_was_promised_outlives_the_power_under_policy_turn() {
-    let reached = many_sessions(Policy::Turn, 2_000);
+    let reached = many_sessions(Policy::Turn, 1_000_000);
     assert_eq!(reached.not_started, 0, "without records of calls nobody knows: {reached:?}");
 }

@@ -161,31 +161,36 @@ fn make_folder(root: &Root, id: SessionId) -> Result<Place> {
     }
 }
 
-/// Makes the store's folder, with those above it, and makes each durable in its parent.
+/// Makes the store's folder, with those above it, and makes each durable in its parent. Of those that are there already
+/// only the lowest may not be durable yet: who made it may have died before, but synced each above it first.
 fn make_root(root: &Root) -> Result<()> {
-    make_dirs(&*root.files, &root.sessions).map(|_| ())
+    make_dirs(&*root.files, &root.sessions)
 }
 
-fn make_dirs(files: &dyn Files, path: &Path) -> Result<bool> {
+fn make_dirs(files: &dyn Files, path: &Path) -> Result<()> {
+    let parent =
+        path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let Some(parent) = parent else { return Ok(()) };
     match files.stat(path) {
-        Ok(stat) if stat.dir => return Ok(false),
+        Ok(stat) if stat.dir => {
+            return match files.sync_dir(parent) {
+                // Nothing was made by us in a folder that we may not read.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                other => other.map_err(failed("sync", parent)),
+            };
+        }
         Ok(_) => return Err(failed("use as a folder", path)(io::ErrorKind::NotADirectory.into())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("look at", path)(error)),
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        make_dirs(files, parent)?;
-    }
+    make_dirs(files, parent)?;
     match files.create_dir(path) {
         Ok(()) => {}
         // Another process came first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("create", path)(error)),
     }
-    let parent = parent.unwrap_or(Path::new("."));
-    files.sync_dir(parent).map_err(failed("sync", parent))?;
-    Ok(true)
+    files.sync_dir(parent).map_err(failed("sync", parent))
 }
 
 /// Refuses to write where locks and syncs cannot be relied on.

@@ -69,6 +69,8 @@ pub(super) fn open(root: &Root, id: segue_log::SessionId, surface: &str) -> Resu
     }
     write_again(&place, &*log, scanned.known_end.min(scanned.end), scanned.end)?;
     log.sync().map_err(failed("sync", &path))?;
+    // Who made the session may have died before its place was durable. Costs next to nothing where nothing changed.
+    place.files.sync_dir(&root.sessions).map_err(failed("sync", &root.sessions))?;
     mark(&place, scanned.last(), scanned.known > scanned.last())?;
     let cuts = torn::uncounted(&place, &scanned.records)?;
     Ok(Sound { place, lease, log, scanned, cuts, torn_bytes })

@@ -6,4 +6,5 @@ mod faults;
 mod fixtures;
 mod lease;
 mod listing;
+mod places;
 mod power;
