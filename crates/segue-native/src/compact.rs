@@ -98,7 +98,7 @@ fn is_too_long(answer: &Result<String, Ended>) -> bool {
     answer.as_ref().is_err_and(|ended| ended.code.as_deref() == Some(segue_log::code::CONTEXT_TOO_LONG))
 }
 
-fn stopped(stopped: segue_runtime::Stopped) -> RuntimeError {
+pub(crate) fn stopped(stopped: segue_runtime::Stopped) -> RuntimeError {
     match stopped {
         segue_runtime::Stopped::Failed(source) => {
             RuntimeError::NotStored { what: "the conversation", source }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use segue_log::{BlobHash, Call, CallId, Conversation, Evidence, Finding, SessionId};
+use segue_log::{BlobHash, Call, CallId, Conversation, EndReason, Evidence, Finding, SessionId};
 use segue_model::Model;
-use segue_runtime::{Driver, Drivers, Ended, Machine, Result, RuntimeError, TurnContext, Update};
+use segue_runtime::{Driver, Drivers, Ended, Machine, Result, RuntimeError, Stopped, TurnContext, Update};
 use segue_tool::{Known, OpenCall, Registry, Scope};
 
+use crate::compact::stopped;
 use crate::config::NativeConfig;
 use crate::turn::Turn;
 
@@ -142,15 +143,32 @@ impl Inner {
     }
 }
 
+impl NativeDriver {
+    /// A turn with its tools; none if it is cancelled before they have started.
+    async fn begin(&self, turn: &TurnContext) -> Option<Turn> {
+        tokio::select! {
+            biased;
+            () = turn.cancel().cancelled() => None,
+            ready = Turn::new(turn.clone(), self.0.clone()) => Some(ready),
+        }
+    }
+}
+
 #[async_trait]
 impl Driver for NativeDriver {
     async fn run(&self, turn: &TurnContext) -> Ended {
         self.0.clear_answered(turn);
-        Turn::new(turn.clone(), self.0.clone()).await.run().await
+        match self.begin(turn).await {
+            Some(ready) => ready.run().await,
+            None => Ended::because(EndReason::Cancelled),
+        }
     }
 
     async fn compact(&self, turn: &TurnContext) -> Result<bool> {
-        Turn::new(turn.clone(), self.0.clone()).await.compact(None).await
+        match self.begin(turn).await {
+            Some(ready) => ready.compact(None).await,
+            None => Err(stopped(Stopped::Cancelled)),
+        }
     }
 
     async fn evidence(&self, conversation: &Conversation, end: bool) -> Evidence {

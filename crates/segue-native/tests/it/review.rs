@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use segue_log::{EndReason, PermissionOutcome};
+use segue_native::{MoreTools, NativeConfig, NativeDrivers, RetryPolicy};
 use segue_runtime::permission::{Answer, Level};
-use segue_runtime::{RuntimeError, Update};
+use segue_runtime::{Machine, Options, RuntimeError, Sessions, Update};
 use segue_testkit::{Reply, Wire};
+use segue_tool::Tool;
 use serde_json::json;
 
 use crate::boundaries::{Medium, Syncs};
@@ -93,4 +96,42 @@ async fn an_answer_counts_although_its_caller_goes_away() {
     let outcome = within(session.wait(&accepted.prompt_id)).await.unwrap();
     assert_eq!(outcome.reason(), EndReason::Completed);
     assert_eq!(world.ran(), ["a"]);
+}
+
+/// Servers that never come up.
+struct Starting;
+
+#[async_trait]
+impl MoreTools for Starting {
+    async fn tools(&self) -> (Vec<Arc<dyn Tool>>, Vec<String>) {
+        std::future::pending().await
+    }
+
+    async fn close(&self) {}
+}
+
+// Cancelling waited for the servers of tools to start, or for their time to be over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_cancelled_while_its_tools_start() {
+    let world = World::new(Wire::Anthropic);
+    let config = NativeConfig {
+        models: Arc::new(OneModel(world.place.model(200_000))),
+        tools: Vec::new(),
+        more_tools: Some(Arc::new(Starting)),
+        parameters: Default::default(),
+        max_steps: 20,
+        compact_at: 0.8,
+        retry: RetryPolicy::default(),
+        extra_folders: Vec::new(),
+        calls: world.place.data.join("calls"),
+    };
+    let drivers = Arc::new(NativeDrivers::new(config, Machine::default()));
+    let sessions = Sessions::new(Arc::new(world.place.store()), drivers, Options::default());
+    let session = world.place.create(&sessions).await;
+    let accepted = session.prompt(says("hello")).await.unwrap();
+    until(|| session.conversation(|conversation| conversation.open_turn().map(drop))).await;
+    within(session.cancel()).await;
+    let outcome = within(session.wait(&accepted.prompt_id)).await.unwrap();
+    assert_eq!(outcome.reason(), EndReason::Cancelled);
+    assert_eq!(world.server.bodies().len(), 0);
 }
