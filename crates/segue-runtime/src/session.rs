@@ -1,12 +1,12 @@
 //! A handle on one open session. Every surface is a thin translation of these calls.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use segue_log::{
     Block, CallId, CallSettled, Conversation, EndReason, PromptFor, PromptId, PromptPlace, PromptQueued,
-    PromptRemoved, Record, Seq, SessionConfig, SessionId, SessionTitle, Settlement, TurnEnd, code,
+    PromptRemoved, Record, Seq, SessionConfig, SessionId, SessionTitle, Settlement, Time, TurnEnd, code,
 };
 use tokio::sync::{broadcast, oneshot};
 
@@ -259,12 +259,25 @@ impl Session {
             cwd: change.cwd,
             by: change.by,
         };
-        self.core.accept("the setting", config.into()).await?;
+        // First the agent, which may refuse: a session whose log names a model that cannot be had opens no more.
+        let mut wanted = self.core.state().conversation.clone();
+        wanted.apply(&Arc::new(Record {
+            seq: wanted.last() + 1,
+            time: Time::now(),
+            event: config.clone().into(),
+            synced: 0,
+            blobs: BTreeMap::new(),
+        }));
+        self.core.driver.configure(&wanted).await?;
+        if let Err(error) = self.core.accept("the setting", config.into()).await {
+            let as_it_is = self.core.state().conversation.clone();
+            self.core.driver.configure(&as_it_is).await?;
+            return Err(error);
+        }
         if let Some(level) = change.permissions {
             self.core.state().level = level;
         }
-        let conversation = self.core.state().conversation.clone();
-        self.core.driver.configure(&conversation).await
+        Ok(())
     }
 
     /// Waits for the end of a prompt's turn; none if the prompt was taken back.

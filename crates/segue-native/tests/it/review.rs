@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_log::{EndReason, PermissionOutcome};
-use segue_native::{MoreTools, NativeConfig, NativeDrivers, RetryPolicy};
+use segue_model::Model;
+use segue_native::{Models, MoreTools, NativeConfig, NativeDrivers, RetryPolicy};
 use segue_runtime::permission::{Answer, Level};
-use segue_runtime::{Machine, Options, RuntimeError, Sessions, Update};
+use segue_runtime::{Change, Machine, Options, RuntimeError, Sessions, Update};
 use segue_testkit::{Reply, Wire};
 use segue_tool::Tool;
 use serde_json::json;
@@ -98,6 +99,48 @@ async fn an_answer_counts_although_its_caller_goes_away() {
     assert_eq!(world.ran(), ["a"]);
 }
 
+/// Sessions without tools of their own.
+fn made_of(world: &World, models: Arc<dyn Models>, more_tools: Option<Arc<dyn MoreTools>>) -> Sessions {
+    let config = NativeConfig {
+        models,
+        tools: Vec::new(),
+        more_tools,
+        parameters: Default::default(),
+        max_steps: 20,
+        compact_at: 0.8,
+        retry: RetryPolicy::default(),
+        extra_folders: Vec::new(),
+        calls: world.place.data.join("calls"),
+    };
+    let drivers = Arc::new(NativeDrivers::new(config, Machine::default()));
+    Sessions::new(Arc::new(world.place.store()), drivers, Options::default())
+}
+
+/// Knows one model by its name.
+struct Named(Arc<dyn Model>);
+
+impl Models for Named {
+    fn model(&self, name: Option<&str>) -> Result<Arc<dyn Model>, String> {
+        if name == Some("test/test") { Ok(self.0.clone()) } else { Err(format!("no model {name:?}")) }
+    }
+}
+
+// The setting was recorded before anybody asked whether there is such a model, and the session could not be opened again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_cannot_be_had_is_not_recorded() {
+    let world = World::new(Wire::Anthropic);
+    let sessions = made_of(&world, Arc::new(Named(world.place.model(200_000))), None);
+    let session = world.place.create(&sessions).await;
+    let change = Change { model: Some("test/none".into()), ..Change::default() };
+    let refused = session.configure(change).await;
+    assert!(matches!(refused, Err(RuntimeError::Driver(_))), "{refused:?}");
+    assert_eq!(run(&session, says("hello")).await.reason(), EndReason::Completed);
+    session.close().await.unwrap();
+    let (session, _) = sessions.open(session.id()).await.unwrap();
+    let model = session.conversation(|conversation| conversation.settings().model.clone());
+    assert_eq!(model.as_deref(), Some("test/test"));
+}
+
 /// Servers that never come up.
 struct Starting;
 
@@ -114,19 +157,8 @@ impl MoreTools for Starting {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_cancelled_while_its_tools_start() {
     let world = World::new(Wire::Anthropic);
-    let config = NativeConfig {
-        models: Arc::new(OneModel(world.place.model(200_000))),
-        tools: Vec::new(),
-        more_tools: Some(Arc::new(Starting)),
-        parameters: Default::default(),
-        max_steps: 20,
-        compact_at: 0.8,
-        retry: RetryPolicy::default(),
-        extra_folders: Vec::new(),
-        calls: world.place.data.join("calls"),
-    };
-    let drivers = Arc::new(NativeDrivers::new(config, Machine::default()));
-    let sessions = Sessions::new(Arc::new(world.place.store()), drivers, Options::default());
+    let models = Arc::new(OneModel(world.place.model(200_000)));
+    let sessions = made_of(&world, models, Some(Arc::new(Starting)));
     let session = world.place.create(&sessions).await;
     let accepted = session.prompt(says("hello")).await.unwrap();
     until(|| session.conversation(|conversation| conversation.open_turn().map(drop))).await;
