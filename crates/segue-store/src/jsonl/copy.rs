@@ -106,8 +106,9 @@ pub(super) fn repair(root: &Root, id: SessionId, new: SessionId) -> Result<Repai
         segue: FORMAT,
         id: new,
         created: source.as_ref().map_or_else(Time::now, |header| header.created),
-        cwd: source.map_or_else(|| "/".into(), |header| header.cwd),
-        parent: None,
+        cwd: source.as_ref().map_or_else(|| "/".into(), |header| header.cwd.clone()),
+        // Every record keeps its seq, and what a fork does not inherit it does not inherit here either.
+        parent: source.and_then(|header| header.parent),
     };
     let mut draft = Draft::begin(root, &header, SURFACE)?;
     let mut salvage = Salvage::new(&place);

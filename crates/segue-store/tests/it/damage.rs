@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_log::{BlobHash, Event, Header, SessionDamaged, SessionId, SessionRepaired, line};
+use segue_log::{BlobHash, Conversation, Event, Header, SessionDamaged, SessionId, SessionRepaired, line};
 use segue_store::{Cut, JsonlStore, Query, State, Store, StoreError};
 use segue_testkit::contract::{events, header, prompt, session};
 
@@ -370,4 +370,21 @@ async fn a_line_longer_than_any_record_is_bad_and_is_not_swallowed_whole() {
     assert_eq!((records, cuts.len()), (damaged.said.clone(), 1));
     let kept = fs::metadata(damaged.folder.join("log.torn-1")).unwrap().len();
     assert!(kept > 9 << 20);
+}
+
+// The copy was no fork any more, and the parent's queue and permission rules held in it again.
+#[tokio::test]
+async fn a_repaired_fork_is_a_fork() {
+    let whole = Damaged::new().await;
+    let fork = whole.store.fork(whole.header.id, Some(2), SessionId::mint()).await.unwrap();
+    let log = whole.store.folder(fork.id).join("log.jsonl");
+    let mut bytes = fs::read(&log).unwrap();
+    let at = bytes.len() - 30;
+    bytes[at] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let report = whole.store.repair(fork.id, SessionId::mint()).await.unwrap();
+    assert_eq!((report.kept, report.damaged), (1, 1));
+    let copy = whole.store.read(report.header.id, 1).await.unwrap();
+    assert_eq!(copy.header.parent, fork.parent);
+    assert_eq!(Conversation::of(copy.header, &copy.records).queue().count(), 0);
 }
