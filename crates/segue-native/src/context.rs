@@ -1,5 +1,6 @@
 //! The system prompt: who the agent is, where it works, what the folder's own instructions say.
 
+use std::io::Read;
 use std::path::Path;
 
 use segue_log::strip_controls;
@@ -35,15 +36,24 @@ fn instructions(cwd: &Path) -> Vec<(String, String)> {
         .filter_map(|folder| {
             ["AGENTS.md", "CLAUDE.md"].iter().find_map(|name| {
                 let path = folder.join(name);
-                let bytes = std::fs::read(&path).ok()?;
-                let cut = bytes.get(..INSTRUCTIONS).unwrap_or(&bytes);
-                let text = strip_controls(String::from_utf8_lossy(cut).trim()).into_owned();
+                let text = strip_controls(String::from_utf8_lossy(&start_of(&path)?).trim()).into_owned();
                 (!text.is_empty()).then(|| (path.display().to_string(), text))
             })
         })
         .collect();
     found.reverse();
     found
+}
+
+/// The start of a regular file. Anything else that has its name is passed over: a pipe would block for ever, a device
+/// may never end.
+fn start_of(path: &Path) -> Option<Vec<u8>> {
+    if !std::fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).ok()?.take(INSTRUCTIONS as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! One invocation: reads the command line, hands it to its command, tells what went wrong.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 
 use crate::args::{self, Cli, Command};
@@ -76,8 +77,15 @@ pub fn run(argv: &[OsString]) -> u8 {
         Ok(cli) => cli,
         Err(error) => {
             // Help and the version go to stdout, mistakes to stderr; clap knows which. A closed pipe is nobody's fault.
-            let _closed = error.print();
-            return if error.use_stderr() { 2 } else { 0 };
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            return match printed {
+                _ if error.use_stderr() => 2,
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    output::note(format!("error: cannot write to stdout: {error}"));
+                    1
+                }
+                _ => 0,
+            };
         }
     };
     match dispatch(cli) {

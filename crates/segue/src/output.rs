@@ -46,5 +46,38 @@ pub fn print_raw(bytes: &[u8]) -> Result<()> {
 
 /// Writes a JSON value to stdout, on one line.
 pub fn print_json(value: &serde_json::Value) -> Result<()> {
-    print_raw(format!("{value}\n").as_bytes())
+    print_raw(format!("{}\n", json_line(value)).as_bytes())
+}
+
+/// A JSON value on one line. What a terminal would obey is escaped beyond what JSON asks for: JSON itself leaves DEL,
+/// the C1 controls and marks of direction as they are. A reader of JSON sees the same value.
+pub fn json_line(value: &serde_json::Value) -> String {
+    let text = value.to_string();
+    if !text.chars().any(is_obeyed) {
+        return text;
+    }
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        // They stand in strings only, and all of them fit into four digits.
+        if is_obeyed(c) { line.push_str(&format!("\\u{:04x}", u32::from(c))) } else { line.push(c) }
+    }
+    line
+}
+
+fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_character_that_a_terminal_obeys() {
+        let value = serde_json::json!({"t": "a\u{1b}[1mb\u{9b}2Jc\u{7f}\u{202e}d\u{e9}\n"});
+        let line = json_line(&value);
+        assert_eq!(line, r#"{"t":"a\u001b[1mb\u009b2Jc\u007f\u202edé\n"}"#.replace("\u{e9}", "é"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
+    }
 }

@@ -43,6 +43,12 @@ impl Draft {
     /// Begins a session.
     pub fn begin(root: &Root, header: &Header, surface: &str) -> Result<Self> {
         let id: SessionId = header.id;
+        if header.cwd.to_str().is_none() {
+            return Err(StoreError::Unsuitable(format!(
+                "the working folder {} has a name that is not UTF-8, which a log cannot hold; rename it, or work in another",
+                header.cwd.display()
+            )));
+        }
         make_root(root)?;
         refuse_network(root)?;
         let target = root.place(id);

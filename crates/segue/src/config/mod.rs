@@ -8,7 +8,7 @@ mod trust;
 mod typed;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use layer::{Entry, KeyPath, Layer, Place, Problem, Rank, Value};
@@ -77,9 +77,11 @@ pub fn merge(sources: &Sources<'_>, project: Option<&Path>) -> Merged {
         Ok(path) => {
             merged.add_file(Rank::User, path.clone(), false);
         }
-        Err(error) => merged
-            .problems
-            .push(Problem { place: Place::Variable("HOME".into()), message: error.message.clone() }),
+        Err(error) => {
+            let hint = error.hint.iter().map(|hint| format!("; {hint}"));
+            let message = std::iter::once(error.message.clone()).chain(hint).collect();
+            merged.problems.push(Problem { place: Place::Variable("HOME".into()), message });
+        }
     }
     if let Some(folder) = project {
         let path = folder.join(PROJECT_FILE);
@@ -190,7 +192,7 @@ impl Merged {
 
     fn read(&mut self, rank: Rank, path: PathBuf, required: bool) -> Option<(Layer, String)> {
         let problem = |message: String| Problem { place: Place::whole_file(&path), message };
-        let (found, read) = match std::fs::read(&path) {
+        let (found, read) = match read_file(&path, required) {
             Ok(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => (true, Some((Layer::parse(&text, Some(&path), rank), text))),
                 Err(_) => {
@@ -207,6 +209,27 @@ impl Merged {
         self.files.push((rank, path, found));
         read
     }
+}
+
+/// The longest file that is read as configuration, in bytes.
+const MOST: u64 = 1 << 20;
+
+/// Reads a configuration file. A file found by itself must be a regular one: a pipe in its place would block for ever. One
+/// that the person `named` may be a pipe, as in `--config <(…)`.
+fn read_file(path: &Path, named: bool) -> io::Result<Vec<u8>> {
+    let kind = std::fs::metadata(path)?;
+    if kind.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
+    }
+    if !named && !kind.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(io::Error::other(format!("it is longer than {} MiB", MOST >> 20)));
+    }
+    Ok(bytes)
 }
 
 fn is_absent(error: &io::Error) -> bool {

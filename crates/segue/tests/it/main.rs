@@ -5,6 +5,7 @@ mod crash;
 mod demo;
 mod exit_line;
 mod help;
+mod hostile;
 mod print;
 mod sessions;
 mod usage;

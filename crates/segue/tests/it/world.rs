@@ -19,6 +19,7 @@ pub struct World {
 pub struct Call {
     command: Command,
     stdin: Option<String>,
+    stdout: Option<std::fs::File>,
     folder: PathBuf,
 }
 
@@ -84,7 +85,7 @@ impl World {
             .env("HOME", self.path("nobody"))
             .env("SEGUE_HOME", self.home())
             .current_dir(self.work());
-        Call { command, stdin: None, folder: self.folder.path().to_owned() }
+        Call { command, stdin: None, stdout: None, folder: self.folder.path().to_owned() }
     }
 
     /// A turn that must succeed; its JSON object.
@@ -136,10 +137,22 @@ impl Call {
         self
     }
 
+    /// Where stdout goes instead of being kept.
+    #[cfg(target_os = "linux")]
+    pub fn stdout(mut self, file: std::fs::File) -> Self {
+        self.stdout = Some(file);
+        self
+    }
+
     pub fn start(mut self) -> Running {
         let stdin = if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-        let mut child =
-            self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command
+            .stdin(stdin)
+            .stdout(self.stdout.map_or_else(Stdio::piped, Stdio::from))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         if let Some(text) = self.stdin {
             // A run that refuses its arguments does not read.
             let _unread = child.stdin.take().unwrap().write_all(text.as_bytes());

@@ -12,8 +12,12 @@ use crate::error::{Error, Kind, Result};
 
 /// Runs the turn; gives the exit code. What becomes known is kept in `report` at once, so that a failure loses none of it.
 pub async fn run(app: &App, run: &Run, text: Option<String>, report: &mut Report) -> Result<u8> {
-    let signals = Signals::listen()?;
-    let opened = session::open(app, run, report).await?;
+    let mut signals = Signals::listen()?;
+    // Opening may wait for what survived a crash; whoever does not want to wait that long is heard.
+    let opened = tokio::select! {
+        opened = session::open(app, run, report) => opened?,
+        number = signals.next() => return Err(Stop::Signal(number).error()),
+    };
     let session = opened.session;
     let mut watch = Watch::new(session.clone(), opened.first_new, signals, app.common.quiet);
     let result = turn(run, text, &session, &mut watch, report).await;

@@ -138,10 +138,10 @@ async fn newest(app: &App, store: &dyn Store) -> Result<Target> {
 
 /// The folder to work in: a session's own, unless `--cwd` moves it.
 fn folder(app: &App, run: &Run, past: Option<&Conversation>) -> Result<PathBuf> {
-    let Some(past) = past else { return app.folder() };
+    let Some(past) = past else { return loggable(app.folder()?) };
     // With --continue, --cwd says whose newest session is meant, so it moves nothing.
     if app.common.cwd.is_some() && !run.continue_newest {
-        return app.folder();
+        return loggable(app.folder()?);
     }
     let own = past.cwd();
     if own.is_dir() {
@@ -150,6 +150,15 @@ fn folder(app: &App, run: &Run, past: Option<&Conversation>) -> Result<PathBuf> 
     Err(Error::usage(format!("the session's working folder {} is gone", own.display()))
         .code("FOLDER_GONE")
         .hint("--cwd DIR moves the session to another folder; its agent is told"))
+}
+
+/// A folder that a log can name: one whose name is UTF-8.
+fn loggable(folder: PathBuf) -> Result<PathBuf> {
+    if folder.to_str().is_some() {
+        return Ok(folder);
+    }
+    Err(Error::usage(format!("the working folder {} has a name that is not UTF-8", folder.display()))
+        .hint("a session's log cannot hold it: rename the folder, or name another with --cwd DIR"))
 }
 
 struct Chosen {

@@ -6,7 +6,7 @@ use segue_log::Seq;
 use segue_runtime::{Outcome, Session, Subscription, Update};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::report::Report;
 use crate::error::{Error, Kind, Result};
@@ -14,6 +14,8 @@ use crate::progress::Progress;
 
 /// How long a cancelled turn may take to end before the process ends without it. Tools get some seconds to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How soon after the first a signal counts as the same one: `timeout` and shells signal the process and then its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 /// How long the last records are waited for once the turn has ended.
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 
@@ -45,7 +47,10 @@ pub struct Watch {
     shown: Seq,
     signals: Signals,
     progress: Progress,
-    stop: Option<Stop>,
+    /// Why and when the turn was stopped.
+    stopped: Option<(Stop, Instant)>,
+    /// True once a further signal came: nothing more is waited for.
+    is_hurried: bool,
     /// The session's end, begun at most once.
     closing: Option<JoinHandle<segue_runtime::Result<()>>>,
 }
@@ -60,14 +65,15 @@ impl Watch {
             shown: from.saturating_sub(1),
             signals,
             progress: Progress::of_a_turn(quiet),
-            stop: None,
+            stopped: None,
+            is_hurried: false,
             closing: None,
         }
     }
 
     /// Why the turn was stopped, if it was.
     pub fn stop(&self) -> Option<Stop> {
-        self.stop
+        self.stopped.map(|(stop, _)| stop)
     }
 
     /// Shows what happens until `ended` tells the outcome. A second signal, or a turn that does not end in time once it
@@ -89,12 +95,16 @@ impl Watch {
                     Some(update) => self.show(&update, report)?,
                     None => self.are_updates_over = true,
                 },
-                number = self.signals.next() => match self.stop {
-                    Some(Stop::Signal(first)) => return Err(Stop::Signal(first).error()),
+                number = self.signals.next() => match self.stopped {
+                    Some((Stop::Signal(_), at)) if at.elapsed() < SAME_SIGNAL => {}
+                    Some((Stop::Signal(first), _)) => {
+                        self.is_hurried = true;
+                        return Err(Stop::Signal(first).error());
+                    }
                     _ => deadline = Some(self.end(Stop::Signal(number))),
                 },
-                () = sleep_until(due), if deadline.is_some() => match self.stop {
-                    Some(stop) => return Err(stop.error()),
+                () = sleep_until(due), if deadline.is_some() => match self.stopped {
+                    Some((stop, _)) => return Err(stop.error()),
                     None => deadline = Some(self.end(Stop::TimedOut)),
                 },
             }
@@ -106,14 +116,29 @@ impl Watch {
         Ok(outcome)
     }
 
-    /// Ends the session in order and gives its lease back.
+    /// Ends the session in order and gives its lease back. What was waited since the turn was stopped counts.
     pub async fn close(mut self) -> Result<()> {
         self.begin_to_close();
-        let Some(closing) = self.closing else { return Ok(()) };
-        match timeout(PATIENCE, closing).await {
-            Ok(Ok(closed)) => Ok(closed?),
-            Ok(Err(error)) => Err(Error::new(Kind::Internal, format!("closing the session failed: {error}"))),
-            Err(_) => Err(Error::new(Kind::Internal, "the session could not be closed in order in time")),
+        let Some(mut closing) = self.closing.take() else { return Ok(()) };
+        if self.is_hurried {
+            return Ok(());
+        }
+        let until = self.stopped.map_or_else(Instant::now, |(_, at)| at) + PATIENCE;
+        loop {
+            let ended = tokio::select! {
+                ended = timeout_at(until, &mut closing) => ended,
+                number = self.signals.next() => match self.stopped {
+                    Some((Stop::Signal(_), at)) if at.elapsed() < SAME_SIGNAL => continue,
+                    _ => return Err(Stop::Signal(number).error()),
+                },
+            };
+            return match ended {
+                Ok(Ok(closed)) => Ok(closed?),
+                Ok(Err(error)) => {
+                    Err(Error::new(Kind::Internal, format!("closing the session failed: {error}")))
+                }
+                Err(_) => Err(Error::new(Kind::Internal, "the session could not be closed in order in time")),
+            };
         }
     }
 
@@ -126,10 +151,11 @@ impl Watch {
 
     /// Begins to end the session; gives the time when the wait for that is over.
     fn end(&mut self, stop: Stop) -> Instant {
-        self.stop = Some(stop);
+        let now = Instant::now();
+        self.stopped = Some((stop, now));
         self.progress.say("ending");
         self.begin_to_close();
-        Instant::now() + PATIENCE
+        now + PATIENCE
     }
 
     /// Shows the records up to the turn's end.
@@ -183,7 +209,7 @@ impl Signals {
     }
 
     /// The number of the next one.
-    async fn next(&mut self) -> u8 {
+    pub async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 2,
             _ = self.terminate.recv() => 15,

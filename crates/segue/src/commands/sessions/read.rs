@@ -41,7 +41,7 @@ fn tell_damage(log: &ReadLog) -> u8 {
 }
 
 fn records_jsonl(log: &ReadLog) -> String {
-    log.records.iter().map(|record| format!("{}\n", record_json(record))).collect()
+    log.records.iter().map(|record| format!("{}\n", output::json_line(&record_json(record)))).collect()
 }
 
 /// Shows a session.
