@@ -620,6 +620,11 @@ impl Conversation {
         self.turns.iter().rev().find(|turn| turn.number == number)
     }
 
+    /// The number of the next turn: above all there are, in whatever order a damaged log has them.
+    pub fn next_turn(&self) -> u64 {
+        self.turns.iter().map(|turn| turn.number).max().unwrap_or(0).saturating_add(1)
+    }
+
     /// The turn that has not ended, if the last one has not.
     pub fn open_turn(&self) -> Option<&Turn> {
         self.turns.last().filter(|turn| turn.end.is_none())

@@ -577,6 +577,7 @@ fn calls_outlive_the_records_that_lead_to_them() {
     let mut no_start = log().queue("hi", PromptFor::Turn).queue("next", PromptFor::Turn).add(damaged());
     (no_start.turn, no_start.step) = (1, 1);
     let no_start = no_start.add(damaged()).a("", &["c1", "c2"]).c("c1").r("c1");
+    assert_eq!(no_start.conversation.next_turn(), 2);
     let waiting: Vec<&str> = no_start.conversation.queue().map(|(id, _)| id.as_str()).collect();
     assert_eq!(waiting, ["next"]);
     check(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use segue_log::{CallId, EndReason, MessageAssistant, MessagePartial, Record, RequestFor, RequestHeader};
-use segue_model::{Assembled, Assembler, Delta, ModelError, Request};
+use segue_model::{Assembled, Assembler, Delta, ModelError, Request, Stop};
 use segue_runtime::{Boundary, DeltaKind, Ended, Update};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -234,7 +234,10 @@ impl Turn {
                 answer = self.whole_answer(request) => answer,
             };
             let error = match answer {
-                Ok(text) => return Ok(text),
+                Ok(answer) if answer.stop == Some(Stop::Refused) => {
+                    return Err(Ended::failed("MODEL_REFUSED", "the model refused to answer"));
+                }
+                Ok(answer) => return Ok(segue_log::text_of(&answer.content)),
                 Err(error) => error,
             };
             let Some(wait) = self.wait_after(attempt, &error) else {
@@ -248,7 +251,7 @@ impl Turn {
         Err(Ended::failed("INTERNAL", "the request was never sent"))
     }
 
-    async fn whole_answer(&self, request: &Request) -> Result<String, ModelError> {
+    async fn whole_answer(&self, request: &Request) -> Result<Assembled, ModelError> {
         let mut stream = self.model.stream(request).await?;
         let mut assembler = Assembler::new(CallId::mint);
         while let Some(delta) = stream.next().await {
@@ -256,7 +259,7 @@ impl Turn {
             let is_over = matches!(delta, Delta::Stop(_));
             assembler.push(delta);
             if is_over {
-                return Ok(segue_log::text_of(&assembler.finish().content));
+                return Ok(assembler.finish());
             }
         }
         Err(ModelError::Broken {

@@ -65,9 +65,7 @@ impl Core {
                     Some(job) if !state.is_closed => {
                         let turn = match job {
                             Job::Compact => 0,
-                            Job::Turn { .. } => {
-                                state.conversation.turns().last().map_or(0, |turn| turn.number) + 1
-                            }
+                            Job::Turn { .. } => state.conversation.next_turn(),
                         };
                         state.running = Some(Running { turn, cancel: cancel.clone() });
                         Some((job, turn))

@@ -144,7 +144,13 @@ impl Session {
             let waits = state.conversation.queue().any(|(id, _)| id == prompt_id);
             if waits { Ok(removed.into()) } else { Err(RuntimeError::NotQueued(prompt_id.clone())) }
         });
-        accepted.await.map(drop)
+        let had_runner = self.core.state().has_runner;
+        let taken_back = accepted.await.map(drop);
+        if taken_back.is_err() && had_runner {
+            // It may have left meanwhile, as there seemed to be nothing to do.
+            self.core.start_runner();
+        }
+        taken_back
     }
 
     /// Takes up the turn that was interrupted, without a made-up prompt, then runs the queue. Gives the number of the
@@ -163,7 +169,7 @@ impl Session {
             if runs || last.end.as_ref().is_some_and(|(_, end)| !can_be_finished(end.reason)) {
                 return Err(RuntimeError::NothingToFinish);
             }
-            let turn = last.number + 1;
+            let turn = state.conversation.next_turn();
             state.finish_wanted = true;
             turn
         };

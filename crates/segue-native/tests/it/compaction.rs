@@ -130,6 +130,8 @@ async fn a_compaction_that_fails_is_told_and_changes_nothing() {
     for (reply, code) in [
         (Reply::refusal(400, "invalid_request_error", "no"), "MODEL_REQUEST_REJECTED"),
         (Reply::new(), "EMPTY_SUMMARY"),
+        // Its words had become the summary, and the past was gone for the model.
+        (Reply::new().and_refusal("I cannot do that."), "MODEL_REFUSED"),
     ] {
         let (world, parts) = narrow(Wire::OpenAi, Gate::default());
         let sessions = world.sessions_with(parts);

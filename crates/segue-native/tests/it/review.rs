@@ -167,3 +167,29 @@ async fn a_turn_is_cancelled_while_its_tools_start() {
     assert_eq!(outcome.reason(), EndReason::Cancelled);
     assert_eq!(world.server.bodies().len(), 0);
 }
+
+// While the removal was waiting for the disk nothing seemed to be left to do; taken out again, it left a prompt that
+// nobody ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_whose_removal_could_not_be_stored_runs() {
+    let mut world = World::new(Wire::Anthropic);
+    let medium = Medium::of(&mut world);
+    let sessions = world.sessions();
+    let session = world.place.create(&sessions).await;
+    let held = Held::reply(&world.server, Reply::text("yes"));
+    session.prompt(says("hello")).await.unwrap();
+    let b = session.prompt(says_as("b", "more")).await.unwrap().prompt_id;
+    world.server.wait_for_requests(1).await;
+    medium.syncs(Syncs::Wait);
+    let removing = tokio::spawn({
+        let (session, b) = (session.clone(), b.clone());
+        async move { session.unqueue(&b, "test").await }
+    });
+    medium.is_waited_for().await;
+    held.go();
+    medium.syncs(Syncs::Fail);
+    let removed = within(removing).await.unwrap();
+    assert!(matches!(removed, Err(RuntimeError::NotStored { .. })), "{removed:?}");
+    medium.syncs(Syncs::Pass);
+    assert_eq!(within(session.wait(&b)).await.unwrap().reason(), EndReason::Completed);
+}
