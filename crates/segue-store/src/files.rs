@@ -104,6 +104,10 @@ impl Files for RealFiles {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        // A pipe that has the name of a log would block whoever opens it, and with it the list of all sessions.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
         let file = OpenOptions::new().read(true).write(access == Access::Write).open(path)?;
         Ok(Box::new(RealFile(file)))
     }

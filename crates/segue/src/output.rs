@@ -77,7 +77,7 @@ mod tests {
     fn json_has_no_character_that_a_terminal_obeys() {
         let value = serde_json::json!({"t": "a\u{1b}[1mb\u{9b}2Jc\u{7f}\u{202e}d\u{e9}\n"});
         let line = json_line(&value);
-        assert_eq!(line, r#"{"t":"a\u001b[1mb\u009b2Jc\u007f\u202edé\n"}"#.replace("\u{e9}", "é"));
+        assert_eq!(line, r#"{"t":"a\u001b[1mb\u009b2Jc\u007f\u202edé\n"}"#);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
     }
 }

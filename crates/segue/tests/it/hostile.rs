@@ -108,9 +108,8 @@ fn advice_can_be_followed_as_it_stands() {
     assert!(nowhere.stderr.contains("set SEGUE_HOME to a folder"), "{}", nowhere.stderr);
 }
 
-/// Waiting for what survived a crash could not be ended: signals were heard only once the session was open.
 #[test]
-fn a_signal_is_heard_while_a_session_opens() {
+fn a_signal_ends_the_wait_for_what_survived_a_crash() {
     let world = World::new();
     let session = world.session();
     let long = "use bash {\"command\":\"echo began > mark; sleep 600\"}";
@@ -126,5 +125,28 @@ fn a_signal_is_heard_while_a_session_opens() {
     let ran = waiting.finish();
     assert_eq!(ran.code, 130, "{}", ran.stderr);
     // The command is ended by the next process that opens the session.
+    assert_eq!(world.ask(&["what number?", "--resume", &session])["text"], "The number is 42.");
+}
+
+/// One folder in which a pipe had the name of the log, and no session was listed any more.
+#[test]
+fn a_log_that_is_no_file_harms_only_its_own_session() {
+    let world = World::new();
+    let session = world.session();
+    let other = "01a22f0c-39eb-73e8-9f8e-0deefe0ec2f5";
+    make_pipe(&world.log(other));
+    let listed = world.segue(&["sessions", "list", "--all", "--output", "json"]).run().json();
+    let states: std::collections::BTreeMap<&str, &str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["id"].as_str().unwrap(), row["state"].as_str().unwrap()))
+        .collect();
+    assert_eq!(states, [(session.as_str(), "idle"), (other, "damaged")].into());
+    for arguments in
+        [&["sessions", "show", other][..], &["-p", "x", "--resume", other], &["sessions", "check"]]
+    {
+        assert_eq!(world.segue(arguments).run().code, 5, "{arguments:?}");
+    }
     assert_eq!(world.ask(&["what number?", "--resume", &session])["text"], "The number is 42.");
 }

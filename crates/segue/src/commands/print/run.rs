@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 /// Runs the turn; gives the exit code. What becomes known is kept in `report` at once, so that a failure loses none of it.
 pub async fn run(app: &App, run: &Run, text: Option<String>, report: &mut Report) -> Result<u8> {
     let mut signals = Signals::listen()?;
-    // Opening may wait for what survived a crash; whoever does not want to wait that long is heard.
+    // Reading and mending a long log takes its time; whoever does not want to wait that long is heard.
     let opened = tokio::select! {
         opened = session::open(app, run, report) => opened?,
         number = signals.next() => return Err(Stop::Signal(number).error()),
