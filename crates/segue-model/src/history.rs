@@ -88,6 +88,23 @@ pub(crate) fn is_image(media_type: &str, data: &str) -> bool {
         && digits.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 
+/// What an image is by its first bytes, in Base64; else what it is said to be. Providers refuse one that is said to be of
+/// another type than it is, and every later request with it.
+pub(crate) fn image_type<'a>(said: &'a str, data: &str) -> &'a str {
+    let starts = |start: &str| data.starts_with(start);
+    if starts("iVBORw0KGgo") {
+        "image/png"
+    } else if starts("/9j/") {
+        "image/jpeg"
+    } else if starts("R0lGODdh") || starts("R0lGODlh") {
+        "image/gif"
+    } else if starts("UklGR") && data.get(12..16) == Some("RUJQ") {
+        "image/webp"
+    } else {
+        said
+    }
+}
+
 /// A tool's name as providers accept it in a history: models also ask for tools that have impossible names.
 pub(crate) fn tool_name(name: &str) -> String {
     let name: String = name.chars().take(64).map(|c| if is_id_char(c) { c } else { '_' }).collect();
@@ -155,6 +172,23 @@ mod tests {
             ("image/svg+xml", "AAAA", false),
         ] {
             assert_eq!(is_image(media_type, data), expected, "{media_type} {data}");
+        }
+    }
+
+    // A server said of a JPEG file that it was PNG, and the provider refused all that came after.
+    #[test]
+    fn images_are_what_their_bytes_say() {
+        for (data, expected) in [
+            ("iVBORw0KGgoAAAANSUhEUg==", "image/png"),
+            ("/9j/4AAQSkZJRg==", "image/jpeg"),
+            ("R0lGODlhAQA=", "image/gif"),
+            ("R0lGODdhAQA=", "image/gif"),
+            ("UklGRiQBAABXRUJQVlA4IA==", "image/webp"),
+            ("UklGRiQBAABXQVZFZm10IA==", "said"),
+            ("AAAA", "said"),
+            ("", "said"),
+        ] {
+            assert_eq!(image_type("said", data), expected, "{data}");
         }
     }
 

@@ -3,7 +3,9 @@
 use segue_log::{AssistantPart, Block, Message, UserPart};
 use serde_json::{Map, Value, json};
 
-use crate::history::{EMPTY, WireIds, as_text, is_image, is_request, is_thinking, prepare, tool_name};
+use crate::history::{
+    EMPTY, WireIds, as_text, image_type, is_image, is_request, is_thinking, prepare, tool_name,
+};
 use crate::model::{Request, ToolSpec};
 
 /// The smallest thinking budget that the API takes, in tokens.
@@ -210,9 +212,9 @@ fn result(id: &str, error: bool, content: &[Block]) -> Value {
 
 fn block_value(block: &Block) -> Option<Value> {
     match block {
-        Block::Image { media_type, data } if is_image(media_type, data) => Some(json!({
+        Block::Image { media_type, data } if is_image(image_type(media_type, data), data) => Some(json!({
             "type": "image",
-            "source": {"type": "base64", "media_type": media_type, "data": data},
+            "source": {"type": "base64", "media_type": image_type(media_type, data), "data": data},
         })),
         other => as_text(other).map(|text| text_block(&text)),
     }

@@ -3,7 +3,9 @@
 use segue_log::{AssistantPart, Block, Message, UserPart};
 use serde_json::{Map, Value, json};
 
-use crate::history::{EMPTY, WireIds, as_text, has_prompt, is_image, is_request, prepare, tool_name};
+use crate::history::{
+    EMPTY, WireIds, as_text, has_prompt, image_type, is_image, is_request, prepare, tool_name,
+};
 use crate::model::Request;
 
 /// The longest id of a request that OpenAI takes.
@@ -194,14 +196,14 @@ fn arguments(input: &Value) -> String {
 }
 
 fn has_image(block: &Block) -> bool {
-    matches!(block, Block::Image { media_type, data } if is_image(media_type, data))
+    matches!(block, Block::Image { media_type, data } if is_image(image_type(media_type, data), data))
 }
 
 fn part_value(block: &Block) -> Option<Value> {
     match block {
         Block::Image { media_type, data } if has_image(block) => Some(json!({
             "type": "image_url",
-            "image_url": {"url": format!("data:{media_type};base64,{data}")},
+            "image_url": {"url": format!("data:{};base64,{data}", image_type(media_type, data))},
         })),
         other => as_text(other).map(|text| text_part(&text)),
     }
