@@ -126,12 +126,15 @@ pub struct ModelsByName {
     pub environment: Environment,
     /// The model to take where none is named.
     pub choice: Choice,
+    /// The model that the session's log names and `choice` takes the place of: it is asked for when the session opens,
+    /// is never sent anything, and so need not be to be had any more.
+    pub replaced: Option<String>,
 }
 
 impl Models for ModelsByName {
     fn model(&self, name: Option<&str>) -> Result<Arc<dyn Model>, String> {
         let other = match name {
-            Some(name) if name != self.choice.full_name => {
+            Some(name) if name != self.choice.full_name && self.replaced.as_deref() != Some(name) => {
                 let found = named(&self.config, &self.environment, name, "the session");
                 Some(found.map_err(|error| error.message)?)
             }

@@ -186,4 +186,9 @@ fn a_resumed_session_keeps_its_model() {
     let without_key = world.segue(&["-p", "third", "-c"]).run();
     assert_eq!(without_key.code, 2);
     assert!(without_key.stderr.contains("OPENAI_API_KEY is not set"), "{}", without_key.stderr);
+    // The key of a model that is left is no longer needed, and the change lasts.
+    for arguments in [&["hello", "-c", "--model", "practice"][..], &["hello", "-c"]] {
+        let left = world.ask(arguments);
+        assert_eq!((&left["text"], &left["model"]), (&json!("You said: hello"), &json!("practice/practice")));
+    }
 }

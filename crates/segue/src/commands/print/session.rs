@@ -191,7 +191,12 @@ fn parts(app: &App, past: Option<&Conversation>, folder: &Path) -> Result<Chosen
     let configured = config.level.parse::<Level>().map_err(|error| Error::config(error.to_string()))?;
     let is_own = past.is_some_and(|past| past.settings().permissions.is_some());
     let level = (app.settings.permissions.is_some() || !is_own).then_some(configured);
-    let models = ModelsByName { config: config.clone(), environment: app.environment.clone(), choice };
+    let models = ModelsByName {
+        config: config.clone(),
+        environment: app.environment.clone(),
+        choice,
+        replaced: own_model,
+    };
     let parts =
         Parts { config, models: Arc::new(models), folder: folder.to_owned(), level, surface: SURFACE };
     Ok(Chosen { parts, model_name })

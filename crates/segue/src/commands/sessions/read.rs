@@ -30,9 +30,16 @@ fn tell_damage(log: &ReadLog) -> u8 {
     }
     match &log.damage {
         Some(damage) => {
+            let id = log.header.id;
+            // What was lost at the end leaves a log that can be continued; anything else does not.
+            let hint = if damage.starts_with("its end was lost") {
+                format!("`segue --resume {id}` cuts it there and goes on; the model is told")
+            } else {
+                format!("`segue sessions repair {id}` makes a copy that can be continued")
+            };
             output::note(format!(
-                "error: session {} is damaged after record {}: {damage}\nhint: `segue sessions repair {}` makes a copy that can be continued",
-                log.header.id, log.last, log.header.id
+                "error: session {id} is damaged after record {}: {damage}\nhint: {hint}",
+                log.last
             ));
             Kind::Storage.exit_code()
         }
