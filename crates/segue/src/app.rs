@@ -73,6 +73,7 @@ pub fn run(argv: &[OsString]) -> u8 {
     {
         return commands::sandbox_exec(rest.to_vec());
     }
+    hide_environment();
     let cli = match args::parse(argv) {
         Ok(cli) => cli,
         Err(error) => {
@@ -95,6 +96,14 @@ pub fn run(argv: &[OsString]) -> u8 {
             error.kind.exit_code()
         }
     }
+}
+
+/// Keeps what this process was started with, keys among it, from the commands that it runs as the same user: they
+/// could read it in `/proc`. What it starts is as readable as ever.
+fn hide_environment() {
+    #[cfg(target_os = "linux")]
+    // A kernel that will not leaves things as they were everywhere else.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
 }
 
 fn dispatch(cli: Cli) -> Result<u8> {

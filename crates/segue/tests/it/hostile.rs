@@ -150,3 +150,22 @@ fn a_log_that_is_no_file_harms_only_its_own_session() {
     }
     assert_eq!(world.ask(&["what number?", "--resume", &session])["text"], "The number is 42.");
 }
+
+// A command that ran as the same user could read the keys that Segue was started with out of /proc.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_cannot_read_the_environment_that_segue_was_started_with() {
+    let world = World::new();
+    let up_to_segue = "p=$$; until [ \"$(cat /proc/$p/comm)\" = segue ]; do p=$(awk '/^PPid/{print $2}' /proc/$p/status); \
+                       done; tr '\\0' '\\n' < /proc/$p/environ | grep -c TEST_SECRET; echo looked";
+    let prompt = format!("use bash {}", serde_json::json!({ "command": up_to_segue }));
+    for level in ["all", "edit"] {
+        let ran = world
+            .segue_as_anybody(&["-p", "-q", "--permissions", level, &prompt])
+            .env("TEST_SECRET", "hush")
+            .run();
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stdout.contains("/environ: Permission denied"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("looked"), "{}", ran.stdout);
+    }
+}
