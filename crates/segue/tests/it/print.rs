@@ -165,6 +165,23 @@ fn a_refused_key_is_told_once_with_its_variable() {
     assert!(!std::fs::read_to_string(world.log(session)).unwrap().contains("sk-wrong"));
 }
 
+// An empty answer printed nothing at all and exited well, so that nobody knew whether the model had been asked.
+#[test]
+fn an_empty_answer_is_told() {
+    let world = World::new();
+    let server = ModelServer::start_blocking();
+    server.push(Reply::text(""));
+    let ran = world
+        .segue(&["-p", "hello", "--model", "openai/gpt-x", "-q"])
+        .env("OPENAI_API_KEY", "k")
+        .env("OPENAI_BASE_URL", server.url())
+        .run();
+    assert_eq!(
+        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (0, "", "The model answered nothing.\n")
+    );
+}
+
 #[test]
 fn a_resumed_session_keeps_its_model() {
     let world = World::new();

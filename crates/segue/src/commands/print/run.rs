@@ -9,6 +9,7 @@ use super::watch::{Signals, Stop, Watch};
 use crate::app::App;
 use crate::args::Run;
 use crate::error::{Error, Kind, Result};
+use crate::output;
 
 /// Runs the turn; gives the exit code. What becomes known is kept in `report` at once, so that a failure loses none of it.
 pub async fn run(app: &App, run: &Run, text: Option<String>, report: &mut Report) -> Result<u8> {
@@ -89,7 +90,12 @@ fn conclude(
     }
     let end = outcome.end;
     let message = match (end.reason, end.message) {
-        (EndReason::Completed, _) => return Ok(0),
+        (EndReason::Completed, _) => {
+            if report.text.as_deref() == Some("") {
+                output::note("The model answered nothing.");
+            }
+            return Ok(0);
+        }
         (_, Some(message)) => message,
         (EndReason::MaxSteps, None) => "the turn used up its steps".into(),
         (EndReason::MaxTokens, None) => "the answer hit its length limit".into(),
