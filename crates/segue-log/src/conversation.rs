@@ -27,7 +27,10 @@ pub struct Conversation {
     compactions: Vec<Arc<Record>>,
     plan: Vec<PlanEntry>,
     binding: Option<AgentBound>,
-    resumed: Option<AgentResumed>,
+    bound_at: Seq,
+    agent_changed_at: Seq,
+    agent_state: HashMap<String, Value>,
+    resumed: Option<(Seq, AgentResumed)>,
     repaired: Vec<Arc<Record>>,
     settled: Vec<Arc<Record>>,
     whole_request: Option<Arc<Record>>,
@@ -177,6 +180,13 @@ impl MessageAssistant {
     }
 }
 
+/// True if `said` is a cut-off message that `whole` has the whole of.
+fn is_start_of(said: &Said, whole: &MessageAssistant) -> bool {
+    said.message().is_some_and(|cut| {
+        cut.interrupted && text_of(&whole.content).trim_start().starts_with(text_of(&cut.content).trim())
+    })
+}
+
 /// One call: a tool request and what became of it.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -308,6 +318,9 @@ impl Conversation {
             compactions: Vec::new(),
             plan: Vec::new(),
             binding: None,
+            bound_at: 0,
+            agent_changed_at: 0,
+            agent_state: HashMap::new(),
             resumed: None,
             repaired: Vec::new(),
             settled: Vec::new(),
@@ -383,10 +396,10 @@ impl Conversation {
                 }
             }
             Event::Compaction(_) => self.compactions.push(record.clone()),
-            Event::AgentBound(data) => self.binding = Some(data.clone()),
-            Event::AgentResumed(data) => self.resumed = Some(data.clone()),
+            Event::AgentBound(data) => self.bind(record.seq, data),
+            Event::AgentResumed(data) => self.resumed = Some((record.seq, data.clone())),
             Event::SessionTitle(data) => self.title = Some(data.title.clone()),
-            Event::SessionConfig(data) => self.session_config(data),
+            Event::SessionConfig(data) => self.session_config(record.seq, data),
             Event::SessionRepaired(data) => {
                 self.mark_gaps(data.cut_at);
                 self.repaired.push(record.clone());
@@ -396,10 +409,32 @@ impl Conversation {
                 self.mark_gaps(record.seq);
             }
             Event::Unknown { kind, .. } if Event::knows(kind) => self.mark_gaps(record.seq),
-            Event::AgentUpdate(_) | Event::Unknown { .. } => {}
+            Event::AgentUpdate(data) => self.agent_update(data),
+            Event::Unknown { .. } => {}
         }
         if self.header.parent.is_some_and(|parent| parent.seq == record.seq) {
             self.leave_parent();
+        }
+    }
+
+    fn bind(&mut self, seq: Seq, data: &AgentBound) {
+        if self.binding.as_ref().is_some_and(|held| held.agent != data.agent) {
+            self.agent_state.clear();
+        }
+        self.binding = Some(data.clone());
+        self.bound_at = seq;
+        // The first turn binds after it has begun, and is the agent's from then on.
+        if let Some(turn) = self.turns.last_mut().filter(|turn| turn.end.is_none()) {
+            turn.hosted = true;
+        }
+    }
+
+    fn agent_update(&mut self, data: &AgentUpdate) {
+        const KEPT: [&str; 3] = ["current_mode_update", "config_option_update", "available_commands_update"];
+        if let Some(kind) = data.update.get("sessionUpdate").and_then(Value::as_str)
+            && KEPT.contains(&kind)
+        {
+            self.agent_state.insert(kind.to_owned(), data.update.clone());
         }
     }
 
@@ -430,7 +465,7 @@ impl Conversation {
             prompt_ids: data.prompt_ids.clone(),
             policy: data.policy,
             finish: data.finish.clone(),
-            hosted: self.binding.is_some(),
+            hosted: self.is_bound(),
             steps: Vec::new(),
             end: None,
             has_gaps: self.is_damaged,
@@ -505,6 +540,11 @@ impl Conversation {
         self.imply(record.seq, data.turn, Some(data.step));
         if let Some(step) = self.step_mut(data.turn, data.step) {
             step.partials = Vec::new();
+            if data.replayed
+                && let Some(cut) = step.messages.iter().rposition(|said| is_start_of(said, data))
+            {
+                step.messages.remove(cut);
+            }
             step.messages.push(Said { record: record.clone(), model: step.model.clone(), asked: step.asked });
         }
         if data.is_cut_short() {
@@ -549,7 +589,10 @@ impl Conversation {
         });
     }
 
-    fn session_config(&mut self, data: &SessionConfig) {
+    fn session_config(&mut self, seq: Seq, data: &SessionConfig) {
+        if data.agent.is_some() && data.agent != self.settings.agent {
+            self.agent_changed_at = seq;
+        }
         let settings = &mut self.settings;
         for (held, new) in [
             (&mut settings.agent, &data.agent),
@@ -581,6 +624,7 @@ impl Conversation {
         }
         self.session_rules.clear();
         self.binding = None;
+        self.agent_state.clear();
         self.settings.permissions = None;
         for call in self.turns.iter_mut().flat_map(|turn| &mut turn.steps).flat_map(|step| &mut step.calls) {
             call.open_in_parent = call.is_open();
@@ -676,9 +720,30 @@ impl Conversation {
         self.binding.as_ref()
     }
 
+    /// True if the session's present agent is bound to it and has run it since: no other agent came in between.
+    pub fn is_bound(&self) -> bool {
+        self.binding.is_some() && self.bound_at > self.agent_changed_at
+    }
+
+    /// The seq of the record that bound it; 0 without one.
+    pub fn bound_at(&self) -> Seq {
+        self.bound_at
+    }
+
+    /// The last update of a kind that tells a state of the hosted agent: `current_mode_update`, `config_option_update`
+    /// or `available_commands_update`, raw.
+    pub fn agent_state(&self, kind: &str) -> Option<&Value> {
+        self.agent_state.get(kind)
+    }
+
     /// How the last resume of a hosted agent went.
     pub fn last_resume(&self) -> Option<&AgentResumed> {
-        self.resumed.as_ref()
+        self.resumed.as_ref().map(|(_, resumed)| resumed)
+    }
+
+    /// How a resume of a hosted agent went that was recorded at `from` or later.
+    pub fn resume_since(&self, from: Seq) -> Option<&AgentResumed> {
+        self.resumed.as_ref().filter(|(seq, _)| *seq >= from).map(|(_, resumed)| resumed)
     }
 
     /// The title: the one given, else one made from the first prompt; empty for a session without either.

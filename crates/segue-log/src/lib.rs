@@ -22,7 +22,8 @@ pub use conversation::{Call, Conversation, Prompt, PromptPlace, Said, Settings, 
 pub use id::{BadId, BlobHash, CallId, PromptId, SessionId};
 pub use message::{AssistantPart, Message, UserPart, is_note, note};
 pub use record::*;
+pub use repair::unknown_text;
 pub use repair::{Evidence, Finding, RepairOutcome, repair, repair_summary};
 pub use text::{strip_controls, title_of, visible_controls};
 pub use time::Time;
-pub use transcript::{TranscriptOptions, transcript};
+pub use transcript::{TranscriptOptions, transcript, transcript_of_turn};

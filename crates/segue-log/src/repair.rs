@@ -210,7 +210,7 @@ fn was_not_started(turn: &Turn, call: &Call) -> bool {
 const NOT_STARTED: &str = "This call was not started: the process ended before its turn came. It may be called again if it is still wanted.";
 
 /// What a model is told of a call whose outcome nobody knows.
-pub(crate) fn unknown_text(call: &Call) -> String {
+pub fn unknown_text(call: &Call) -> String {
     let advice = match call.tool_call().map(|data| data.effect) {
         Some(Effect::Read) => "The tool only reads, so it can be called again.",
         Some(Effect::Idempotent) => {

@@ -39,6 +39,13 @@ pub fn transcript(conversation: &Conversation, options: &TranscriptOptions) -> S
     out.text
 }
 
+/// One turn of the conversation, in the same form.
+pub fn transcript_of_turn(conversation: &Conversation, turn: &Turn, options: &TranscriptOptions) -> String {
+    let mut out = Out { text: String::new(), options: *options };
+    out.turn(conversation, turn);
+    out.text
+}
+
 struct Out {
     text: String,
     options: TranscriptOptions,

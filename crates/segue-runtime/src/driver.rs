@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use segue_log::{
-    Action, BlobHash, CallId, Conversation, EndReason, Event, Evidence, Policy, PromptFor, PromptId, Record,
-    SessionId, StepStart,
+    Action, BlobHash, CallId, Conversation, EndReason, Event, Evidence, Finish, Policy, PromptFor, PromptId,
+    Record, SessionId, StepStart,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,11 @@ pub trait Driver: Send + Sync + 'static {
 
     /// What is known from outside the log of calls that a crash left open. `end` asks that what still runs be ended.
     async fn evidence(&self, conversation: &Conversation, end: bool) -> Evidence;
+
+    /// How a turn that takes up the interrupted one is begun; recorded in its `turn/start`.
+    fn finish(&self, _conversation: &Conversation) -> Finish {
+        Finish::Resumed(true)
+    }
 
     /// Settings of the session changed.
     async fn configure(&self, conversation: &Conversation) -> Result<()>;

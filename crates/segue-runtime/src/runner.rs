@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_log::{EndReason, Event, Evidence, Finish, PromptId, TurnEnd, TurnStart, repair};
+use segue_log::{EndReason, Event, Evidence, PromptId, TurnEnd, TurnStart, repair};
 use tokio_util::sync::CancellationToken;
 
 use crate::boundary::Boundary;
@@ -93,9 +93,10 @@ impl Core {
     }
 
     async fn turn(self: &Arc<Self>, context: &TurnContext, prompt: Option<PromptId>) {
+        let finish = prompt.is_none().then(|| self.driver.finish(&self.state().conversation));
         let start = TurnStart {
             turn: context.turn,
-            finish: prompt.is_none().then_some(Finish::Resumed(true)),
+            finish,
             prompt_ids: prompt.into_iter().collect(),
             policy: context.policy,
         };

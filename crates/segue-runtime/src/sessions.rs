@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use segue_log::{
-    CallId, Conversation, FORMAT, Header, Policy, RepairOutcome, Seq, SessionConfig, SessionId,
+    CallId, Conversation, Event, FORMAT, Header, Policy, RepairOutcome, Seq, SessionConfig, SessionId,
     SessionRepaired, Time, repair, repair_summary,
 };
 use segue_store::{Cut, Listing, Opened, Query, ReadLog, Store, StoreError};
@@ -84,6 +84,12 @@ impl Sessions {
 
     /// Makes a session. It is durable before its id is given out.
     pub async fn create(&self, new: NewSession) -> Result<Session> {
+        self.create_with(new, Vec::new()).await
+    }
+
+    /// Makes a session that begins with these records, such as a conversation that an agent had before. All of it is durable
+    /// before its id is given out.
+    pub async fn create_with(&self, new: NewSession, past: Vec<Event>) -> Result<Session> {
         let header = Header {
             segue: FORMAT,
             id: new.id.unwrap_or_else(SessionId::mint),
@@ -113,6 +119,12 @@ impl Sessions {
         let core =
             Core::new(opened.writer, driver, self.options.clone(), Vec::new(), Conversation::new(header));
         core.append(config.into()).await?;
+        if !past.is_empty() {
+            for event in past {
+                core.append(event).await?;
+            }
+            core.sync().await?;
+        }
         Ok(self.keep(core))
     }
 

@@ -1,10 +1,11 @@
-//! A model server on loopback: real HTTP, both wire formats, scripted replies, every request kept.
+//! A model server on loopback: real HTTP, three wire formats, scripted replies, every request kept.
 //!
 //! It runs on a thread of its own, so tests without async and child processes can use it through its address. Without
 //! a script it answers from the messages it is sent, so that an answer about the past proves that the past was sent.
 
 mod answer;
 mod reply;
+mod responses;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -25,6 +26,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+pub(crate) use answer::words as practice_words;
 pub use reply::Reply;
 use reply::Step;
 
@@ -40,6 +42,8 @@ pub enum Wire {
     Anthropic,
     /// OpenAI's Chat Completions.
     OpenAi,
+    /// OpenAI's Responses: no provider of ours speaks it, but Codex does.
+    Responses,
 }
 
 /// A request as it arrived.
@@ -234,6 +238,11 @@ async fn serve(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<Re
     let wire = match () {
         () if path.ends_with("/v1/messages") => Wire::Anthropic,
         () if path.ends_with("/chat/completions") => Wire::OpenAi,
+        () if path.ends_with("/v1/responses") => Wire::Responses,
+        () if path.ends_with("/v1/messages/count_tokens") => {
+            let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+            return whole(200, &json!({"input_tokens": body.len() / 4}));
+        }
         () => return whole(404, &json!({"error": {"message": format!("nothing is at {path}")}})),
     };
     let headers = request
@@ -261,6 +270,7 @@ fn choose(recorded: Recorded, shared: &Shared) -> Result<(Reply, u64), String> {
     let checked = match recorded.wire {
         Wire::Anthropic => check_anthropic(&recorded.body),
         Wire::OpenAi => check_openai(&recorded.body),
+        Wire::Responses => responses::check(&recorded.body),
     };
     if let (Err(problem), false) = (checked, state.lenient) {
         state.violations.push(problem.clone());

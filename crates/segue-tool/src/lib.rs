@@ -15,5 +15,7 @@ mod tool;
 
 pub use builtin::{BuiltinOptions, builtin_tools};
 pub use limit::{KEEP_LIMIT, RESULT_LIMIT, fit};
+pub use path::Place;
+pub use process::ProcessRecord;
 pub use registry::{Registry, Spec};
 pub use tool::*;

@@ -13,7 +13,7 @@ const MAX_LINKS: usize = 40;
 
 /// A path with every link and `..` on the way followed; the last parts need not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Where it leads, absolute.
     pub path: PathBuf,
     /// The same for people and rules: relative to the working folder if it lies in there.
@@ -24,6 +24,9 @@ pub(crate) struct Place {
 
 impl Place {
     /// Follows `asked`, which is relative to the scope's working folder or absolute.
+    ///
+    /// # Errors
+    /// If it cannot be followed: a loop of links.
     pub fn find(scope: &Scope, asked: &str) -> Result<Self, Failure> {
         let follow = |path: &Path| {
             resolve(path).map_err(|source| Failure {

@@ -67,11 +67,16 @@ impl App {
 
 /// Runs a command line, the program's name first; gives the exit code.
 pub fn run(argv: &[OsString]) -> u8 {
-    // The sandbox's helper comes first: what follows its name is another program's command line, not ours.
+    // The helpers come first: what follows the name of one is another program's command line, not ours.
     if let [_, name, rest @ ..] = argv
         && name == segue_tool::sandbox::SUBCOMMAND
     {
         return commands::sandbox_exec(rest.to_vec());
+    }
+    if let [_, name, rest @ ..] = argv
+        && name == crate::agents::EXEC
+    {
+        return commands::agent_exec(rest.to_vec());
     }
     hide_environment();
     let cli = match args::parse(argv) {
@@ -120,8 +125,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Config(command) => commands::config(&mut app, command),
         Command::Sessions(command) => commands::sessions(&app, command),
         Command::Demo => commands::demo(&app),
-        Command::Agents { .. } | Command::Acp { .. } | Command::Serve { .. } => {
-            Err(Error::usage("still to come"))
-        }
+        Command::Agents(command) => commands::agents(&app, command),
+        Command::Acp { .. } | Command::Serve { .. } => Err(Error::usage("still to come")),
     }
 }

@@ -19,6 +19,13 @@ pub enum Target {
     New,
     /// One that must exist.
     Existing(SessionId),
+    /// One that is yet to be made of a conversation that a hosted agent had before.
+    Adopted {
+        /// The agent.
+        agent: String,
+        /// Its id for the conversation.
+        id: String,
+    },
 }
 
 /// What finding a session again needs, beside its id.

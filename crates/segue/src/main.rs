@@ -1,6 +1,7 @@
 //! `segue`: conversations with coding agents that carry on. The launcher: arguments, configuration, the identity of
 //! this invocation; it wires the other crates and is the only one that prints, reads the environment, or exits.
 
+mod agents;
 mod app;
 mod args;
 mod commands;

@@ -16,7 +16,7 @@ pub async fn session(store: &dyn Store, text: &str) -> Result<SessionId> {
         return Err(match text.split_once(':') {
             Some((agent, _)) if !agent.is_empty() => {
                 not_found(format!("no agent {:?} is configured", cut(agent)))
-                    .hint("hosted agents are to come; a session's id is a word such as 0190a8c0-…")
+                    .hint("`segue agents list` names the agents; a session's id is a word such as 0190a8c0-…")
             }
             _ => by_title(store, text).await?,
         });

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use segue_log::{Effect, Policy, RepairOutcome, SessionId};
+use segue_acp::drive::{HostedConfig, HostedDrivers, end_leftovers};
+use segue_log::{Conversation, Effect, Policy, RepairOutcome, SessionId};
 use segue_model::{Api, Model, Practice, ProviderConfig, Secret, connect};
-use segue_native::{Models, MoreTools, NativeConfig, NativeDrivers, RetryPolicy};
+use segue_native::{AGENT, Models, MoreTools, NativeConfig, NativeDrivers, RetryPolicy};
 use segue_runtime::permission::{Level, Rule, Rules};
-use segue_runtime::{Machine, OpenReport, Options, Sessions};
+use segue_runtime::{Driver, Drivers, Machine, OpenReport, Options, Sessions};
 use segue_store::{JsonlStore, Store};
 use segue_tool::mcp::{McpServers, ServerConfig, Transport};
 use segue_tool::sandbox::Sandbox;
@@ -64,10 +65,11 @@ pub struct Parts {
     pub surface: &'static str,
 }
 
-/// Sessions of our own agent.
+/// Sessions of our own agent and of hosted ones.
 pub fn sessions(app: &App, store: Arc<dyn Store>, parts: Parts) -> Result<Sessions> {
     let Parts { config, models, folder, level, surface } = parts;
     let machine = machine();
+    let hosted = Arc::new(crate::agents::hosted(app, &config, &folder)?);
     let hidden_env = key_variables(&config);
     let sandbox = (config.sandbox != "off").then(|| Sandbox::detect(std::env::current_exe().ok()));
     let native = NativeConfig {
@@ -94,7 +96,37 @@ pub fn sessions(app: &App, store: Arc<dyn Store>, parts: Parts) -> Result<Sessio
         machine: machine.clone(),
         wait_for_survivors: config.on_survivor == "wait",
     };
-    Ok(Sessions::new(store, Arc::new(NativeDrivers::new(native, machine)), options))
+    let drivers = AllDrivers {
+        native: NativeDrivers::new(native, machine),
+        hosted: HostedDrivers::new(HostedConfig::clone(&hosted)),
+        config: hosted,
+    };
+    Ok(Sessions::new(store, Arc::new(drivers), options))
+}
+
+/// Our own agent and the hosted ones, by the name that the log says.
+struct AllDrivers {
+    native: NativeDrivers,
+    hosted: HostedDrivers,
+    config: Arc<HostedConfig>,
+}
+
+#[async_trait]
+impl Drivers for AllDrivers {
+    async fn driver(&self, conversation: &Conversation) -> segue_runtime::Result<Arc<dyn Driver>> {
+        match conversation.settings().agent.as_deref() {
+            None | Some(AGENT) => {
+                // A session that was carried over from a hosted agent: what that one left behind must not go on beside ours.
+                if let Some(binding) = conversation.binding()
+                    && !end_leftovers(&self.config, conversation.header().id, &binding.agent).await
+                {
+                    output::note("warning: the session's earlier agent may still be running");
+                }
+                self.native.driver(conversation).await
+            }
+            Some(_) => self.hosted.driver(conversation).await,
+        }
+    }
 }
 
 /// Where calls keep what must outlive the process, whatever store the sessions are in.

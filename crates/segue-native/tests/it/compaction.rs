@@ -171,6 +171,7 @@ fn limit(world: &World, bytes: usize) {
         Some(match wire {
             Wire::Anthropic => Reply::refusal(400, "invalid_request_error", "prompt is too long: 9 > 8"),
             Wire::OpenAi => Reply::refusal(400, "context_length_exceeded", "reduce the length"),
+            Wire::Responses => unreachable!("only hosted agents speak it"),
         })
     });
 }

@@ -19,6 +19,7 @@ fn impatient(world: &World, retry: RetryPolicy) -> Sessions {
     let (provider, api) = match world.place.wire {
         Wire::Anthropic => ("anthropic", Api::Anthropic),
         Wire::OpenAi => ("openai", Api::OpenAi),
+        Wire::Responses => unreachable!("only hosted agents speak it"),
     };
     let config = ProviderConfig {
         key: Some(Secret::new(KEY)),

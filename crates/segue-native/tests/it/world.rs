@@ -153,6 +153,7 @@ impl Place {
         let (provider, api) = match self.wire {
             Wire::Anthropic => ("anthropic", Api::Anthropic),
             Wire::OpenAi => ("openai", Api::OpenAi),
+            Wire::Responses => unreachable!("only hosted agents speak it"),
         };
         connect(&ProviderConfig::new(provider, api, &self.url), "test", Some(window)).unwrap()
     }

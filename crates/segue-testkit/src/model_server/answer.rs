@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use super::{Recorded, Reply};
+use super::{Recorded, Reply, Wire, responses};
+
+const REMEMBER: &str = "remember the number ";
 
 /// Repeats the results that the request ends with; else obeys the last prompt: calls the tools that its lines
 /// `use TOOL {json}` name, tells the number that it asks for, or repeats it.
 pub(super) fn answer(request: &Recorded) -> Reply {
-    let messages = request.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let results = last_results(messages);
+    let messages = messages(request);
+    let results = last_results(&messages);
     if !results.is_empty() {
         let shown: Vec<String> = results.iter().map(|text| text.chars().take(200).collect()).collect();
         return Reply::text(format!("Results: {}", shown.join(" | ")));
@@ -21,16 +23,45 @@ pub(super) fn answer(request: &Recorded) -> Reply {
     if !calls.is_empty() {
         return calls.into_iter().fold(Reply::new(), |reply, (tool, input)| reply.and_call(tool, input));
     }
-    if last.contains("what number") {
-        let number = said.iter().rev().find_map(|text| remembered(text));
-        return Reply::text(match number {
+    Reply::text(words(&said))
+}
+
+fn messages(request: &Recorded) -> Vec<Value> {
+    match request.wire {
+        Wire::Responses => responses::as_chat(&request.body),
+        Wire::Anthropic | Wire::OpenAi => request.body["messages"].as_array().cloned().unwrap_or_default(),
+    }
+}
+
+impl Recorded {
+    /// The texts of what the person said, in order, notes and all.
+    pub fn prompts(&self) -> Vec<String> {
+        messages(self).iter().filter(|message| message["role"] == "user").flat_map(texts).collect()
+    }
+
+    /// The last words of the person without our notes; none if results of calls are what the request ends with.
+    pub fn last_words(&self) -> Option<String> {
+        if !last_results(&messages(self)).is_empty() {
+            return None;
+        }
+        self.prompts().iter().rev().map(|text| without_notes(text)).find(|text| !text.is_empty())
+    }
+}
+
+/// What is said to the last of these prompts: the number that it asks for, that it was noted, or the prompt again.
+pub(crate) fn words(said: &[String]) -> String {
+    let last =
+        said.iter().rev().map(|text| without_notes(text)).find(|text| !text.is_empty()).unwrap_or_default();
+    // A prompt may bring a whole conversation along: what it ends with is what it wants.
+    if last.rfind("what number") > last.rfind(REMEMBER) {
+        return match said.iter().rev().find_map(|text| remembered(text)) {
             Some(number) => format!("The number is {number}."),
             None => "I know no number.".to_owned(),
-        });
+        };
     }
     match remembered(&last) {
-        Some(number) => Reply::text(format!("Noted: {number}.")),
-        None => Reply::text(format!("You said: {last}")),
+        Some(number) => format!("Noted: {number}."),
+        None => format!("You said: {last}"),
     }
 }
 
@@ -84,7 +115,7 @@ fn call(line: &str) -> Option<(&str, Value)> {
 }
 
 fn remembered(text: &str) -> Option<String> {
-    let (_, after) = text.rsplit_once("remember the number ")?;
+    let (_, after) = text.rsplit_once(REMEMBER)?;
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
     (!digits.is_empty()).then_some(digits)
 }

@@ -1,11 +1,11 @@
-//! What the server says, and how either wire format says it.
+//! What the server says, and how each wire format says it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Wire;
+use super::{Wire, responses};
 
 /// A scripted reply. Start with [`Reply::text`], [`Reply::call`], [`Reply::new`] or [`Reply::error`] and go on from there.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Reply {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+pub(super) enum Part {
     Text(String),
     Thinking { text: String, signature: Option<String> },
     Redacted(String),
@@ -269,12 +269,14 @@ impl Reply {
         let refused = self.parts.iter().any(|part| matches!(part, Part::Refusal(_)));
         match (wire, self.stop.as_deref()) {
             (Wire::OpenAi, Some("max_tokens")) => "length",
+            (Wire::Responses, Some("max_tokens")) => "max_output_tokens",
             (_, Some(word)) => word,
             (Wire::Anthropic, None) if calls => "tool_use",
             (Wire::Anthropic, None) if refused => "refusal",
             (Wire::Anthropic, None) => "end_turn",
             (Wire::OpenAi, None) if calls => "tool_calls",
             (Wire::OpenAi, None) => "stop",
+            (Wire::Responses, None) => "completed",
         }
         .to_owned()
     }
@@ -293,6 +295,13 @@ impl Reply {
                 "completion_tokens": output,
                 "total_tokens": input + read + output,
                 "prompt_tokens_details": {"cached_tokens": read},
+            }),
+            Wire::Responses => json!({
+                "input_tokens": input + read,
+                "input_tokens_details": {"cached_tokens": read},
+                "output_tokens": output,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": input + read + output,
             }),
         }
     }
@@ -350,6 +359,12 @@ impl Reply {
                     "choices": [{"index": 0, "message": message, "finish_reason": stop}], "usage": usage,
                 })
             }
+            Wire::Responses => {
+                let items = self.parts.iter().enumerate();
+                let output: Vec<Value> =
+                    items.filter_map(|(at, part)| responses::item(part, number, at)).collect();
+                responses::whole(number, &stop, output, &usage)
+            }
         }
     }
 
@@ -366,6 +381,9 @@ impl Reply {
                 },
             }}));
             out.event(json!({"type": "ping"}));
+        } else if wire == Wire::Responses {
+            let response = json!({"id": format!("resp_{number}"), "status": "in_progress"});
+            out.event(json!({"type": "response.created", "response": response}));
         } else {
             out.chunk(json!({"role": "assistant", "content": ""}), None);
         }
@@ -388,6 +406,11 @@ impl Reply {
                 out.event(json!({"id": format!("chatcmpl-{number}"), "choices": [], "usage": self.usage_value(wire)}));
                 out.bytes(b"data: [DONE]\n\n");
             }
+            Wire::Responses => {
+                let whole = self.message(wire, number);
+                let kind = format!("response.{}", whole["status"].as_str().unwrap_or_default());
+                out.event(json!({"type": kind, "response": whole}));
+            }
         }
     }
 }
@@ -409,7 +432,7 @@ impl Events<'_> {
 
     fn event(&mut self, data: Value) {
         let name = match (self.wire, data["type"].as_str()) {
-            (Wire::Anthropic, Some(kind)) => format!("event: {kind}\n"),
+            (Wire::Anthropic | Wire::Responses, Some(kind)) => format!("event: {kind}\n"),
             _ => String::new(),
         };
         self.bytes(format!("{name}data: {data}\n\n").as_bytes());
@@ -428,6 +451,7 @@ impl Events<'_> {
             Part::Event(data) => self.event(data.clone()),
             Part::Pause(time) => self.steps.push(Step::Pause(*time)),
             part if self.wire == Wire::Anthropic => self.anthropic(part),
+            part if self.wire == Wire::Responses => self.responses(part),
             part => self.openai(part),
         }
     }
@@ -466,6 +490,25 @@ impl Events<'_> {
             self.event(json!({"type": "content_block_delta", "index": index, "delta": delta}));
         }
         self.event(json!({"type": "content_block_stop", "index": index}));
+    }
+
+    fn responses(&mut self, part: &Part) {
+        let index = self.blocks;
+        self.blocks += 1;
+        let Some(item) = responses::item(part, self.number, index) else { return };
+        self.event(json!({
+            "type": "response.output_item.added", "output_index": index, "item": responses::opened(&item),
+        }));
+        if let Part::Text(text) | Part::Refusal(text) = part {
+            for word in words(text) {
+                self.steps.extend(self.pace.map(Step::Pause));
+                self.event(json!({
+                    "type": "response.output_text.delta", "output_index": index, "content_index": 0,
+                    "item_id": item["id"], "delta": word,
+                }));
+            }
+        }
+        self.event(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
     }
 
     fn openai(&mut self, part: &Part) {

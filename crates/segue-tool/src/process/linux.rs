@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rustix::process::{Pid, Signal};
 
-use super::{ProcessRecord, TOKEN};
+use super::ProcessRecord;
 
 /// The id of this boot; empty if the kernel does not tell.
 pub(crate) fn boot_id() -> String {
@@ -52,7 +52,7 @@ pub(super) fn tree(record: &ProcessRecord) -> Vec<Pid> {
         }
     }
     let first_is_there = all.iter().any(|stat| stat.pid == record.pid && stat.started == record.started);
-    let mark = format!("{TOKEN}={}", record.token);
+    let mark = format!("{}={}", record.variable, record.token);
     let mut members: HashSet<u32> = HashSet::new();
     for stat in &all {
         let in_group = first_is_there && (stat.pid == record.pid || stat.group == record.pid);

@@ -20,6 +20,10 @@ pub(crate) use system::boot_id;
 /// The variable by which every process of a call is found, whatever its parent or group became.
 pub(crate) const TOKEN: &str = "SEGUE_CALL";
 
+fn call_variable() -> String {
+    TOKEN.to_owned()
+}
+
 /// How long processes that were asked to end are waited for before they are killed.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -28,7 +32,7 @@ const GONE: Duration = Duration::from_secs(5);
 
 /// A command's first process, as it is remembered beyond the life of this one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessRecord {
+pub struct ProcessRecord {
     /// Its id, which is its group's id, too.
     pub pid: u32,
     /// When it started, in the kernel's ticks since boot.
@@ -37,20 +41,35 @@ pub(crate) struct ProcessRecord {
     pub boot: String,
     /// The machine.
     pub host: String,
-    /// The value of [`TOKEN`] in its environment.
+    /// The variable of its environment by which its processes are found; that of calls if the record names none.
+    #[serde(default = "call_variable")]
+    pub variable: String,
+    /// The value of that variable.
     pub token: String,
 }
 
 impl ProcessRecord {
-    /// The record of a process that runs here and now.
-    pub fn of(pid: u32, token: &str) -> Self {
+    /// The record of a process of a call that runs here and now.
+    pub(crate) fn of(pid: u32, token: &str) -> Self {
+        Self::unstarted(TOKEN, token).started_as(pid)
+    }
+
+    /// The record of a process that is about to be started here with `variable` set to `token`: by that alone it and
+    /// its descendants are found, should nobody live to note its id.
+    pub fn unstarted(variable: &str, token: &str) -> Self {
         Self {
-            pid,
-            started: system::started(pid).unwrap_or(0),
+            pid: 0,
+            started: 0,
             boot: boot_id(),
             host: host_name(),
+            variable: variable.to_owned(),
             token: token.to_owned(),
         }
+    }
+
+    /// The same once it runs.
+    pub fn started_as(self, pid: u32) -> Self {
+        Self { pid, started: system::started(pid).unwrap_or(0), ..self }
     }
 
     /// True if it was made on this machine since it was started.
@@ -68,6 +87,23 @@ impl ProcessRecord {
         let temporary = path.with_extension("new");
         std::fs::write(&temporary, serde_json::to_vec(self)?)?;
         std::fs::rename(temporary, path)
+    }
+
+    /// Writes it to `path` so that it survives a power failure.
+    ///
+    /// # Errors
+    /// Whatever the file system says; the record is then not known to be there.
+    pub fn store(&self, path: &Path) -> std::io::Result<()> {
+        use std::io::Write as _;
+        let temporary = path.with_extension("new");
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()?;
+        std::fs::rename(temporary, path)?;
+        match path.parent() {
+            Some(folder) => std::fs::File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
     }
 
     /// Reads it back; none if it is not there or is none.

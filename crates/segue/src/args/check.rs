@@ -95,7 +95,6 @@ impl Command {
     /// For a command that this version does not have yet: what to call it.
     pub fn to_come(&self) -> Option<&'static str> {
         match self {
-            Self::Agents { .. } => Some("hosted agents (`segue agents`)"),
             Self::Acp { .. } => Some("the ACP agent for editors (`segue acp`)"),
             Self::Serve { .. } => Some("the server (`segue serve`)"),
             _ => None,

@@ -127,6 +127,9 @@ pub enum Command {
     /// Show and check the configuration, trust a folder's
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// List hosted agents, look at one, list its own conversations
+    #[command(subcommand)]
+    Agents(Agents),
     /// Print a script that completes segue's words in your shell
     Completions {
         /// The shell
@@ -135,12 +138,6 @@ pub enum Command {
     },
     /// Start an agent, kill it in the middle of a tool, and watch it resume; needs no key
     Demo,
-    /// Hosted agents
-    #[command(hide = true)]
-    Agents {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<String>,
-    },
     /// Be an ACP agent on stdio
     #[command(hide = true)]
     Acp {
@@ -240,6 +237,36 @@ pub enum Sessions {
         /// Words for the model
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
+    },
+}
+
+/// `segue agents …`
+#[derive(Debug, Subcommand)]
+pub enum Agents {
+    /// List the configured agents and whether their programs are there
+    List {
+        /// How to print
+        #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+        output: ListOutput,
+    },
+    /// Start an agent and tell its version, what it can, how it can be resumed, and whether it wants a login
+    Check {
+        /// The agent
+        name: String,
+        /// How to print
+        #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+        output: ListOutput,
+    },
+    /// List the conversations that an agent keeps itself, of this folder
+    Sessions {
+        /// The agent
+        name: String,
+        /// Those of all folders
+        #[arg(long)]
+        all: bool,
+        /// How to print
+        #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+        output: ListOutput,
     },
 }
 

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod agents;
 mod config;
 mod converse;
 mod demo;
@@ -8,6 +9,7 @@ mod sessions;
 
 use std::ffi::OsString;
 
+pub use agents::{agents, start_error};
 pub use config::config;
 pub use converse::converse;
 pub use demo::demo;
@@ -76,6 +78,13 @@ pub fn models(app: &App, format: ListOutput) -> Result<()> {
         Err(error) => text.push_str(&format!("Without --model nothing answers: {}\n", error.message)),
     }
     output::print(&text)
+}
+
+/// Becomes a hosted agent; comes back only if that failed.
+pub fn agent_exec(arguments: Vec<OsString>) -> u8 {
+    let error = segue_acp::drive::exec_agent(arguments);
+    output::note(format!("error: the agent could not be started: {error}"));
+    126
 }
 
 /// Holds this process to some folders and becomes the command; comes back only if that failed.

@@ -25,6 +25,8 @@ fn the_document_says_what_the_code_does() {
     }
     text.push_str("\nBuilt-in providers:\n\n```toml\n");
     text.push_str(&super::schema::built_in_providers());
+    text.push_str("```\n\nBuilt-in agents:\n\n```toml\n");
+    text.push_str(&super::schema::built_in_agents());
     text.push_str("```\n");
     crate::docs_check::check("configuration.md", &text);
 }

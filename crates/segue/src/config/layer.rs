@@ -123,6 +123,8 @@ pub enum Value {
     Whole(i64),
     /// A number.
     Number(f64),
+    /// True or false.
+    Flag(bool),
     /// A list.
     Texts(Vec<String>),
 }
@@ -133,6 +135,7 @@ impl fmt::Display for Value {
             Self::Text(text) => write!(f, "{}", toml::Value::String(text.clone())),
             Self::Whole(number) => write!(f, "{number}"),
             Self::Number(number) => write!(f, "{number}"),
+            Self::Flag(flag) => write!(f, "{flag}"),
             Self::Texts(texts) => {
                 write!(f, "{}", toml::Value::Array(texts.iter().cloned().map(toml::Value::String).collect()))
             }
@@ -202,6 +205,7 @@ impl Layer {
         let value = match key.kind {
             Kind::Whole(..) => text.parse().map(Value::Whole).ok(),
             Kind::Number(..) => text.parse().map(Value::Number).ok(),
+            Kind::Flag => text.parse().map(Value::Flag).ok(),
             _ => Some(Value::Text(text.to_owned())),
         };
         match value.filter(|value| holds(key.kind, value)) {
@@ -230,7 +234,7 @@ fn holds(kind: Kind, value: &Value) -> bool {
         (Kind::Text | Kind::Secret, Value::Text(text)) => !text.trim().is_empty(),
         (Kind::Whole(least, most), Value::Whole(number)) => (least..=most).contains(number),
         (Kind::Number(least, most), Value::Number(number)) => (least..=most).contains(number),
-        (Kind::Texts | Kind::Rules, Value::Texts(_)) => true,
+        (Kind::Texts | Kind::Rules, Value::Texts(_)) | (Kind::Flag, Value::Flag(_)) => true,
         _ => false,
     }
 }
@@ -294,8 +298,12 @@ impl Reader<'_> {
             return self.problem_at(offset, false, message);
         }
         match (key.kind, value.get_ref()) {
-            (Kind::SecretMap | Kind::MapOf(_), DeValue::Table(table)) => {
-                let kind = if let Kind::MapOf(words) = key.kind { Kind::OneOf(words) } else { Kind::Secret };
+            (Kind::SecretMap | Kind::TextMap | Kind::MapOf(_), DeValue::Table(table)) => {
+                let kind = match key.kind {
+                    Kind::MapOf(words) => Kind::OneOf(words),
+                    Kind::TextMap => Kind::Text,
+                    _ => Kind::Secret,
+                };
                 for (name, value) in table {
                     self.value(key, kind, path.with(name.get_ref()), value.get_ref(), name.span().start);
                 }
@@ -328,6 +336,7 @@ fn read(kind: Kind, value: &DeValue<'_>) -> Option<Value> {
             i64::from_str_radix(number.as_str(), number.radix()).ok().map(Value::Whole)
         }
         (_, DeValue::Float(number)) => number.as_str().parse().ok().map(Value::Number),
+        (_, DeValue::Boolean(flag)) => Some(Value::Flag(*flag)),
         (_, DeValue::Array(items)) => items
             .iter()
             .map(|item| match item.get_ref() {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use layer::{Entry, KeyPath, Layer, Place, Problem, Rank, Value};
 pub use trust::{Trust, TrustFile};
-pub use typed::{Config, McpServer, Provider, Sourced};
+pub use typed::{Agent, Config, McpServer, Provider, Sourced};
 
 use crate::args::{Common, Settings};
 use crate::environment::Environment;
@@ -247,6 +247,7 @@ fn defaults() -> Layer {
         }
     }
     text.push_str(&schema::built_in_providers());
+    text.push_str(&schema::built_in_agents());
     Layer::parse(&text, None, Rank::BuiltIn)
 }
 

@@ -31,12 +31,16 @@ pub enum Kind {
     Number(f64, f64),
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// True or false.
+    Flag,
     /// A list of strings; restating it replaces it.
     Texts,
     /// A list of strings that adds to the layers below.
     Rules,
     /// A table of strings under names that the person chooses; its values are never shown.
     SecretMap,
+    /// Such a table whose values are shown.
+    TextMap,
     /// Such a table whose values are among these words, and shown.
     MapOf(&'static [&'static str]),
 }
@@ -55,8 +59,9 @@ impl fmt::Display for Kind {
                     words.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(", ")
                 )
             }
+            Self::Flag => f.write_str("true or false"),
             Self::Texts | Self::Rules => f.write_str("a list of strings"),
-            Self::SecretMap => f.write_str("a table of strings"),
+            Self::SecretMap | Self::TextMap => f.write_str("a table of strings"),
             Self::MapOf(words) => write!(
                 f,
                 "a table whose values are {}",
@@ -94,7 +99,7 @@ const fn with_default(
 }
 
 use InProject::{Free, Never, Tighten, Trusted};
-use Kind::{MapOf, Number, OneOf, Rules, Secret, SecretMap, Text, Texts, Whole};
+use Kind::{Flag, MapOf, Number, OneOf, Rules, Secret, SecretMap, Text, TextMap, Texts, Whole};
 
 /// All keys there are.
 pub const KEYS: &[Key] = &[
@@ -237,6 +242,87 @@ pub const KEYS: &[Key] = &[
         Trusted,
         "How long one call of it may take, in milliseconds.",
     ),
+    key("agents.*.command", Text, Trusted, "The program of a hosted agent, which speaks ACP over stdio."),
+    key("agents.*.args", Texts, Trusted, "Its arguments."),
+    key(
+        "agents.*.env",
+        SecretMap,
+        Trusted,
+        "Its environment, beside a few plain variables such as `PATH` and `HOME`. `$NAME` stands for the variable of that name, which is left out if it is not set; `$$` for a dollar. Values are never shown.",
+    ),
+    key(
+        "agents.*.cwd",
+        Text,
+        Trusted,
+        "The folder it runs in; the session's working folder if none is named.",
+    ),
+    with_default(
+        "agents.*.resume_by",
+        OneOf(&["auto", "resume", "load", "meta", "rehydrate", "none"]),
+        "\"auto\"",
+        Trusted,
+        "The way by which it is resumed: what it says it can (`auto`), `session/resume`, `session/load`, `session/new` with the id in `_meta`, a new conversation that is told the past (`rehydrate`), or one that is not (`none`).",
+    ),
+    key(
+        "agents.*.stop",
+        Texts,
+        Trusted,
+        "A command, with its arguments, that ends what was started elsewhere, in a container or on another machine. `SEGUE_AGENT_TOKEN` in its environment names the start.",
+    ),
+    key("agents.*.path_map", TextMap, Trusted, "Folders here, and where the agent sees them."),
+    key(
+        "agents.*.auth",
+        Text,
+        Trusted,
+        "The id of the authentication method to use when it has been started.",
+    ),
+    with_default(
+        "agents.*.init_timeout_ms",
+        Whole(1, i64::MAX),
+        "60000",
+        Trusted,
+        "How long it may take to start, and to make or find a conversation, in milliseconds.",
+    ),
+    with_default(
+        "agents.*.cancel_timeout_ms",
+        Whole(1, i64::MAX),
+        "5000",
+        Trusted,
+        "How long a cancelled turn may take to end before the agent is ended, in milliseconds.",
+    ),
+    with_default(
+        "agents.*.idle_timeout_ms",
+        Whole(1, i64::MAX),
+        "600000",
+        Trusted,
+        "How long it is kept running without a prompt, in milliseconds.",
+    ),
+    key("agents.*.mcp", Texts, Trusted, "Names of servers in `[mcp.NAME]` that it is told of."),
+    key("agents.*.mode", Text, Trusted, "The mode that its conversations begin in."),
+    key("agents.*.options", TextMap, Trusted, "Values of its config options, by their ids."),
+    key("agents.*.system_prompt", Text, Trusted, "What it adds to its system prompt, if it takes anything."),
+    with_default(
+        "agents.*.enable_fallback",
+        Flag,
+        "true",
+        Trusted,
+        "Whether a conversation that it has lost goes on in a new one; else that is an error.",
+    ),
+    with_default(
+        "agents.*.max_retries",
+        Whole(0, 100),
+        "2",
+        Trusted,
+        "Further tries of a resume after a passing failure.",
+    ),
+    with_default(
+        "agents.*.preserve_mcp_servers",
+        Flag,
+        "true",
+        Trusted,
+        "Whether it is told of its MCP servers again when it is resumed.",
+    ),
+    with_default("agents.*.rehydrate", Flag, "true", Trusted, "Whether a new conversation is told the past."),
 ];
 
 /// The built-in layer: the providers known by name.
@@ -253,6 +339,70 @@ pub fn built_in_providers() -> String {
             "[providers.{}]\napi = \"{api}\"\nbase_url = \"{}\"\nmodel = \"{}\"\n{key}",
             known.name, known.base_url, known.default_model
         ));
+    }
+    text
+}
+
+/// A hosted agent known by name.
+pub struct KnownAgent {
+    /// Its name.
+    pub name: &'static str,
+    /// Its program and arguments.
+    pub command: &'static [&'static str],
+    /// Variables of ours that it gets.
+    pub variables: &'static [&'static str],
+    /// How it is installed.
+    pub install: &'static str,
+}
+
+/// The hosted agents known by name.
+pub const AGENTS: &[KnownAgent] = &[
+    KnownAgent {
+        name: "claude",
+        command: &["claude-agent-acp"],
+        variables: &[
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_BASE_URL",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CLAUDE_CONFIG_DIR",
+        ],
+        install: "npm install -g @agentclientprotocol/claude-agent-acp (Node 22.13 or newer)",
+    },
+    KnownAgent {
+        name: "codex",
+        command: &["codex-acp"],
+        variables: &["OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME"],
+        install: "npm install -g @agentclientprotocol/codex-acp (Node 22.13 or newer)",
+    },
+    KnownAgent {
+        name: "gemini",
+        command: &["gemini", "--acp"],
+        variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT"],
+        install: "npm install -g @google/gemini-cli",
+    },
+    KnownAgent {
+        name: "opencode",
+        command: &["opencode", "acp"],
+        variables: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT"],
+        install: "npm install -g opencode-ai",
+    },
+];
+
+/// The built-in layer: the agents known by name.
+pub fn built_in_agents() -> String {
+    let mut text = String::new();
+    for known in AGENTS {
+        let (command, args) = known.command.split_first().unwrap_or((&"", &[]));
+        let args: Vec<String> = args.iter().map(|arg| format!("{arg:?}")).collect();
+        text.push_str(&format!(
+            "[agents.{}]\ncommand = \"{command}\"\nargs = [{}]\n",
+            known.name,
+            args.join(", ")
+        ));
+        let variables: Vec<String> =
+            known.variables.iter().map(|name| format!("{name} = \"${name}\"")).collect();
+        text.push_str(&format!("env = {{ {} }}\n", variables.join(", ")));
     }
     text
 }
@@ -303,7 +453,8 @@ impl Key {
 
     /// True if the key itself stands for one value of a fixed name: those have an environment variable.
     pub fn variable(&self) -> Option<String> {
-        let fixed = !self.path.contains('*') && !matches!(self.kind, Texts | Rules | SecretMap | MapOf(_));
+        let fixed =
+            !self.path.contains('*') && !matches!(self.kind, Texts | Rules | SecretMap | TextMap | MapOf(_));
         fixed.then(|| format!("SEGUE_{}", self.path.replace('.', "_").to_uppercase()))
     }
 

@@ -53,6 +53,51 @@ pub struct Config {
     pub providers: BTreeMap<String, Provider>,
     /// MCP servers by name.
     pub mcp: BTreeMap<String, McpServer>,
+    /// Hosted agents by name.
+    pub agents: BTreeMap<String, Agent>,
+}
+
+/// A hosted agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agent {
+    /// The program.
+    pub command: Option<String>,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment, with references to ours.
+    pub env: BTreeMap<String, String>,
+    /// Its folder.
+    pub cwd: Option<PathBuf>,
+    /// The word of the way it is resumed by.
+    pub resume_by: String,
+    /// The command that ends what was started elsewhere.
+    pub stop: Vec<String>,
+    /// Folders here, and where it sees them.
+    pub path_map: BTreeMap<String, String>,
+    /// The authentication method.
+    pub auth: Option<String>,
+    /// How long it may take to get ready, in milliseconds.
+    pub init_timeout_ms: u64,
+    /// How long a cancelled turn may take to end, in milliseconds.
+    pub cancel_timeout_ms: u64,
+    /// How long it is kept running without a prompt, in milliseconds.
+    pub idle_timeout_ms: u64,
+    /// Names of MCP servers.
+    pub mcp: Vec<String>,
+    /// Its mode.
+    pub mode: Option<String>,
+    /// Its options.
+    pub options: BTreeMap<String, String>,
+    /// An addition to its system prompt.
+    pub system_prompt: Option<String>,
+    /// Whether a lost conversation goes on in a new one.
+    pub enable_fallback: bool,
+    /// Further tries of a resume.
+    pub max_retries: u64,
+    /// Whether it is told of its servers on a resume.
+    pub preserve_mcp_servers: bool,
+    /// Whether a new conversation is told the past.
+    pub rehydrate: bool,
 }
 
 /// A model provider.
@@ -136,6 +181,13 @@ impl<'a> View<'a> {
         }
     }
 
+    fn flag(&self, key: &str) -> Option<bool> {
+        match self.last(key)?.entry.value {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+
     fn texts(&self, key: &str) -> Vec<String> {
         match self.last(key).map(|setting| &setting.entry.value) {
             Some(Value::Texts(texts)) => texts.clone(),
@@ -215,6 +267,7 @@ impl Config {
             },
             providers: tables(&root.below("providers"), provider),
             mcp: tables(&root.below("mcp"), mcp_server),
+            agents: tables(&root.below("agents"), agent),
         }
     }
 }
@@ -248,6 +301,30 @@ fn mcp_server(view: &View<'_>) -> McpServer {
     }
 }
 
+fn agent(view: &View<'_>) -> Agent {
+    Agent {
+        command: view.text("command"),
+        args: view.texts("args"),
+        env: view.map("env"),
+        cwd: view.text("cwd").map(PathBuf::from),
+        resume_by: view.text("resume_by").unwrap_or_else(|| "auto".into()),
+        stop: view.texts("stop"),
+        path_map: view.map("path_map"),
+        auth: view.text("auth"),
+        init_timeout_ms: view.whole("init_timeout_ms").unwrap_or(60_000),
+        cancel_timeout_ms: view.whole("cancel_timeout_ms").unwrap_or(5_000),
+        idle_timeout_ms: view.whole("idle_timeout_ms").unwrap_or(600_000),
+        mcp: view.texts("mcp"),
+        mode: view.text("mode"),
+        options: view.map("options"),
+        system_prompt: view.text("system_prompt"),
+        enable_fallback: view.flag("enable_fallback").unwrap_or(true),
+        max_retries: view.whole("max_retries").unwrap_or(2),
+        preserve_mcp_servers: view.flag("preserve_mcp_servers").unwrap_or(true),
+        rehydrate: view.flag("rehydrate").unwrap_or(true),
+    }
+}
+
 /// What is wrong with the whole although each value is right.
 pub fn inconsistencies(settings: &Settings) -> Vec<Problem> {
     let root = View { settings, path: KeyPath(Vec::new()) };
@@ -268,6 +345,23 @@ pub fn inconsistencies(settings: &Settings) -> Vec<Problem> {
         }
         if provider.base_url.is_empty() {
             wrong(&view, "needs `base_url`, the address of its endpoint");
+        }
+    }
+
+    let agents = root.below("agents");
+    for name in agents.names() {
+        let view = agents.below(&name);
+        let agent = agent(&view);
+        let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        if name.is_empty() || !is_plain || name == "segue" {
+            wrong(&view, "cannot be named so: letters, digits, _ and - make a name, and segue is built in");
+        }
+        if agent.command.is_none() {
+            wrong(&view, "needs `command`, the program that speaks ACP");
+        }
+        let servers = root.below("mcp").names();
+        if let Some(missing) = agent.mcp.iter().find(|server| !servers.contains(server)) {
+            wrong(&view, &format!("names the MCP server {missing:?}, and there is no [mcp.{missing}]"));
         }
     }
 

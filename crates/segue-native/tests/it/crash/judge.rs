@@ -416,6 +416,7 @@ pub fn results(request: &Recorded) -> Vec<String> {
             .map(texts)
             .collect(),
         Wire::OpenAi => messages.iter().filter(|message| message["role"] == "tool").map(texts).collect(),
+        Wire::Responses => unreachable!("only hosted agents speak it"),
     }
 }
 

@@ -19,7 +19,7 @@ use self::running::{End, Finished, Launch, OUTPUT, PROCESS, run};
 use super::file::blocking;
 use super::{BuiltinOptions, parse};
 use crate::limit::keep;
-use crate::process::ProcessRecord;
+use crate::process::{ProcessRecord, TOKEN};
 use crate::sandbox::Level;
 use crate::tool::{Failure, Known, OpenCall, Scope, Tool, ToolContext, ToolOutput};
 
@@ -276,7 +276,11 @@ impl Tool for Bash {
 /// What the call's folder and the machine's processes say of a command whose result a crash took.
 fn look_back(call: &OpenCall, folder: &Path, end: bool) -> Known {
     let token = format!("{}/{}", call.session, call.call_id);
-    let was = ProcessRecord { pid: 0, started: 0, boot: call.boot.clone(), host: call.host.clone(), token };
+    let was = ProcessRecord {
+        boot: call.boot.clone(),
+        host: call.host.clone(),
+        ..ProcessRecord::unstarted(TOKEN, &token)
+    };
     let recorded = ProcessRecord::read(&folder.join(PROCESS));
     let has_folder = folder.is_dir();
     let record = recorded.clone().unwrap_or(was);

@@ -1,6 +1,7 @@
 //! What `-p` tells on stdout: the answer, or the one object that says how the turn went.
 
-use segue_log::{EndReason, SessionId, Usage};
+use segue_log::{AgentResumed, EndReason, SessionId, Usage};
+use segue_native::AGENT;
 use segue_runtime::{DeltaKind, OpenReport, Update};
 use serde_json::{Value, json};
 
@@ -27,6 +28,8 @@ pub struct Report {
     pub agent: Option<String>,
     /// True if the session was there before.
     pub is_resumed: bool,
+    /// For a hosted agent: how it was brought back into its conversation, if it was.
+    pub agent_resumed: Option<AgentResumed>,
     /// Calls that repair answered.
     repaired: Vec<Value>,
     /// Tokens of the turn.
@@ -104,7 +107,14 @@ impl Report {
     }
 
     fn object(&self) -> Value {
-        let resume = json!({"outcome": "resumed", "reason": "its history comes from the session's log"});
+        let is_native = self.agent.as_deref().is_none_or(|agent| agent == AGENT);
+        let resume = match &self.agent_resumed {
+            Some(resumed) => json!({"outcome": resumed.outcome, "reason": resumed.reason}),
+            None if self.is_resumed && is_native => {
+                json!({"outcome": "resumed", "reason": "its history comes from the session's log"})
+            }
+            None => Value::Null,
+        };
         let mut object = json!({
             "session": self.session,
             "turn": self.turn,
@@ -112,7 +122,7 @@ impl Report {
             "text": self.text,
             "model": self.model,
             "agent": self.agent,
-            "resume": if self.is_resumed { resume } else { Value::Null },
+            "resume": resume,
             "repaired": self.repaired,
             "usage": self.usage,
         });

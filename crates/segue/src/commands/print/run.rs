@@ -1,6 +1,7 @@
 //! The turn itself: the prompt goes in, what happens is shown, and whatever ends it is told.
 
 use segue_log::{Block, EndReason, PromptFor, code};
+use segue_native::AGENT;
 use segue_runtime::{NewPrompt, Outcome, Session};
 
 use super::report::Report;
@@ -22,6 +23,8 @@ pub async fn run(app: &App, run: &Run, text: Option<String>, report: &mut Report
     let session = opened.session;
     let mut watch = Watch::new(session.clone(), opened.first_new, signals, app.common.quiet);
     let result = turn(run, text, &session, &mut watch, report).await;
+    report.agent_resumed =
+        session.conversation(|conversation| conversation.resume_since(opened.first_new).cloned());
     // Whatever happened: the log is ended in order, and the lease given back.
     let closed = watch.close().await;
     let code = result?;
@@ -67,8 +70,11 @@ fn conclude(
     outcome: Option<Outcome>,
     stop: Option<Stop>,
 ) -> Result<u8> {
-    report.model =
-        session.conversation(|conversation| conversation.settings().model.clone()).or(report.model.take());
+    let model = session.conversation(|conversation| conversation.settings().model.clone());
+    // A hosted agent's model is named AGENT/NAME; any other was meant for an earlier agent of the session.
+    let of_agent = report.agent.as_deref().filter(|agent| *agent != AGENT).map(|agent| format!("{agent}/"));
+    let model = model.filter(|model| of_agent.as_ref().is_none_or(|prefix| model.starts_with(prefix)));
+    report.model = model.or(report.model.take());
     let Some(outcome) = outcome else {
         return Err(stop.map_or_else(
             || Error::new(Kind::Turn, "the prompt was taken back before it ran").code("PROMPT_REMOVED"),
@@ -105,6 +111,7 @@ fn conclude(
     };
     let kind = match end.code.as_deref() {
         Some(code::CHECKPOINT_FAILED) => Kind::Storage,
+        Some("AGENT_SESSION_IN_USE") => Kind::InUse,
         _ => Kind::Turn,
     };
     let error =
