@@ -201,10 +201,15 @@ fn answer(turn: &Turn, call: &Call, finding: Option<&Finding>) -> Option<ToolRes
 /// Absence of a `tool/call` is evidence only where the policy would have made one durable and nothing was cut away.
 /// What a hosted agent runs by itself leaves no record of ours, unless it was still asking us.
 fn was_not_started(turn: &Turn, call: &Call) -> bool {
-    let still_asking = call.asked.is_some() && call.decided.is_none();
-    call.dispatched.is_none()
-        && !turn.has_gaps
-        && (if turn.hosted { still_asking } else { turn.policy == Policy::Semantic })
+    if turn.has_gaps {
+        return false;
+    }
+    if turn.hosted {
+        // Some agents call a call running before they ask about it: the question comes last and counts.
+        let entered = call.dispatched.as_ref().map_or(0, |record| record.seq);
+        return call.decided.is_none() && call.asked.is_some_and(|asked| asked > entered);
+    }
+    call.dispatched.is_none() && turn.policy == Policy::Semantic
 }
 
 const NOT_STARTED: &str = "This call was not started: the process ended before its turn came. It may be called again if it is still wanted.";

@@ -85,21 +85,17 @@ impl Driver for HostedDriver {
             () = turn.cancel().cancelled() => Err(Ended::because(segue_log::EndReason::Cancelled)),
             connected = self.0.connect(turn, &mut live) => connected,
         };
-        let ended = match (connected, live.as_mut()) {
-            (Ok(connected), Some(agent)) => {
-                let (ended, is_usable) = turn::run(turn, &self.0, agent, connected).await;
-                if !is_usable {
-                    self.0.kill(&mut live).await;
-                }
-                ended
-            }
-            (Ok(_), None) => Ended::failed("INTERNAL", "the agent is gone although it was connected"),
-            (Err(ended), _) => {
-                // Whatever it was being asked, the answer would come too late.
-                self.0.kill(&mut live).await;
-                ended
-            }
-        };
+        let mut ended = self.0.talk(turn, &mut live, connected).await;
+        if ended.code.as_deref() == Some(turn::GONE) && live.is_some() && said_nothing(turn) {
+            // Some agents take a conversation up that they no longer have, and only say so at the prompt.
+            let words = ended.message.clone().unwrap_or_default();
+            let again = tokio::select! {
+                biased;
+                () = turn.cancel().cancelled() => Err(Ended::because(segue_log::EndReason::Cancelled)),
+                connected = self.0.begin_again(turn, &mut live, &words) => connected,
+            };
+            ended = self.0.talk(turn, &mut live, again).await;
+        }
         if live.is_some() {
             self.0.stop_when_idle();
         }
@@ -140,6 +136,41 @@ impl Driver for HostedDriver {
 impl Hosted {
     fn notes(&self) -> Notes {
         Notes::of(&self.shared.folder, self.session)
+    }
+
+    /// Runs the turn with the agent that it is connected to; an agent that cannot be used for another is ended.
+    async fn talk(
+        &self,
+        turn: &TurnContext,
+        live: &mut Option<Agent>,
+        connected: Result<Connected, Ended>,
+    ) -> Ended {
+        match (connected, live.as_mut()) {
+            (Ok(connected), Some(agent)) => {
+                let (ended, is_usable) = turn::run(turn, self, agent, connected).await;
+                if !is_usable {
+                    self.kill(live).await;
+                }
+                ended
+            }
+            (Ok(_), None) => Ended::failed("INTERNAL", "the agent is gone although it was connected"),
+            (Err(ended), _) => {
+                // Whatever it was being asked, the answer would come too late.
+                self.kill(live).await;
+                ended
+            }
+        }
+    }
+
+    /// A new conversation after the agent said at the prompt that it no longer has the old one.
+    async fn begin_again(
+        &self,
+        turn: &TurnContext,
+        live: &mut Option<Agent>,
+        words: &str,
+    ) -> Result<Connected, Ended> {
+        let past = turn.conversation(|conversation| Past::of(conversation, &self.config.name, turn.turn()));
+        self.enter(turn, live, &past, Vec::new(), Some(words)).await
     }
 
     async fn kill(&self, live: &mut Option<Agent>) {
@@ -190,7 +221,7 @@ impl Hosted {
             doubts = left.doubts;
             self.start(turn, live).await?;
         }
-        self.enter(turn, live, &past, doubts).await
+        self.enter(turn, live, &past, doubts, None).await
     }
 
     async fn start(&self, turn: &TurnContext, live: &mut Option<Agent>) -> Result<(), Ended> {
@@ -203,19 +234,24 @@ impl Hosted {
         Ok(())
     }
 
-    /// Goes the ways that the plan names until one leads into the conversation.
+    /// Goes the ways that the plan names until one leads into the conversation. `refused` are the agent's words if it took
+    /// the conversation up and then, at the prompt, no longer had it.
     async fn enter(
         &self,
         turn: &TurnContext,
         live: &mut Option<Agent>,
         past: &Past,
         doubts: Vec<String>,
+        refused: Option<&str>,
     ) -> Result<Connected, Ended> {
         let gone = || Ended::failed("INTERNAL", "the agent is gone although it was started");
         let about = live.as_ref().ok_or_else(gone)?.about.clone();
         let known = self.known_untrue(&about.version);
         let (mut plan, mut next) =
             Plan::begin(past, &about, &known, self.config.resume_by, self.config.policy);
+        if let Some(words) = refused {
+            next = plan.gone_after_all(words);
+        }
         let bound = past.bound.as_ref().map(|bound| bound.session.clone()).unwrap_or_default();
         let common = json!({
             "cwd": self.config.path_there(self.config.cwd.as_deref().unwrap_or(&turn.cwd())),
@@ -462,6 +498,14 @@ impl Hosted {
         // Only a short cut: without it the way is tried, and fails, again.
         std::fs::write(self.untrue_file(), text).ok();
     }
+}
+
+/// True if nothing came of the turn yet, so that its prompt can be sent to another conversation.
+fn said_nothing(turn: &TurnContext) -> bool {
+    turn.conversation(|conversation| {
+        let steps = conversation.turn(turn.turn()).map(|held| held.steps.as_slice()).unwrap_or_default();
+        steps.iter().all(|step| step.messages.is_empty())
+    })
 }
 
 /// The conversation that a running agent is in, if it is the one that the log is bound to and owes nothing.

@@ -126,6 +126,7 @@ const TABLE: &[(Sign, Failure)] = &[
     (CodeNamingOnly(-32602), Gone),
     (Phrase("no conversation found"), Gone),
     (Phrase("no rollout found for thread id"), Gone),
+    (Phrase("thread not found: "), Gone),
     (Phrase("no previous sessions found for this project"), Gone),
     (Phrase("does not match any session title"), Gone),
     (Status(&[408, 500, 502, 503, 504, 529]), Transient),
@@ -335,6 +336,11 @@ impl Plan {
             },
         };
         (plan, first)
+    }
+
+    /// Decides what follows when the agent took the conversation up and then said, at the prompt, that it is gone.
+    pub fn gone_after_all(&self, words: &str) -> Move {
+        self.lost(&format!("the agent no longer has the conversation: {words}"), false)
     }
 
     /// Decides what follows from a failure of the current way; `words` tell it.

@@ -22,6 +22,9 @@ use super::rpc::{Incoming, NoAnswer};
 use super::sight::Sight;
 use super::tell::{DIED, ENDED, cut_off_note, is_command, past, prompt_blocks};
 
+/// The code of a turn whose agent said at the prompt that it has no such conversation.
+pub(super) const GONE: &str = "AGENT_SESSION_GONE";
+
 /// How often what is streaming is recorded.
 const PARTIAL: Duration = Duration::from_millis(250);
 
@@ -44,10 +47,15 @@ pub(super) async fn run(
     connected: Connected,
 ) -> (Ended, bool) {
     let mut connected = connected;
-    let mut step = 0;
+    // Steps that a conversation refused which turned out to be gone are in the log already.
+    let mut step = turn.conversation(|conversation| {
+        conversation.turn(turn.turn()).and_then(|held| held.steps.last()).map_or(0, |last| last.number)
+    });
+    let first = step + 1;
     loop {
         step += 1;
-        let (ended, is_usable) = match one_step(turn, hosted, agent, &mut connected, step).await {
+        let is_first = step == first;
+        let (ended, is_usable) = match one_step(turn, hosted, agent, &mut connected, step, is_first).await {
             Ok(done) => done,
             Err(error) => (not_stored(&error), false),
         };
@@ -70,10 +78,11 @@ async fn one_step(
     agent: &mut Agent,
     connected: &mut Connected,
     step: u64,
+    is_first: bool,
 ) -> Result<(Ended, bool), RuntimeError> {
     let prompt_ids = turn.step_prompts();
     turn.append(StepStart { turn: turn.turn(), step, prompt_ids: prompt_ids.clone() }).await?;
-    let blocks = blocks(turn, connected, step, &prompt_ids);
+    let blocks = blocks(turn, connected, step, is_first, &prompt_ids);
     let prompt: Vec<Value> = blocks.iter().filter_map(|block| to_acp(block, &agent.about)).collect();
     if let Err(ended) = before_prompt(turn).await {
         // Nothing was sent: the agent is as it was.
@@ -115,6 +124,7 @@ fn blocks(
     turn: &TurnContext,
     connected: &Connected,
     step: u64,
+    is_first: bool,
     step_prompts: &[segue_log::PromptId],
 ) -> Vec<Block> {
     turn.conversation(|conversation| {
@@ -122,8 +132,10 @@ fn blocks(
         let mut ids: Vec<segue_log::PromptId> = Vec::new();
         let mut notes: Vec<Block> = Vec::new();
         let mut said: Vec<Block> = Vec::new();
-        if step == 1 {
+        if is_first {
             ids.extend(held.map(|held| held.prompt_ids.clone()).unwrap_or_default());
+            let refused = held.into_iter().flat_map(|held| &held.steps).filter(|held| held.number < step);
+            ids.extend(refused.flat_map(|held| held.prompt_ids.clone()));
             if connected.owes {
                 notes.push(Block::text(past(conversation, turn.turn())));
             } else {
@@ -252,6 +264,7 @@ impl Talk<'_> {
                 self.sight.close("error", Usage::default(), false).await?;
                 let failure = classify(&self.session, &NoAnswer::Refused(refusal.clone()));
                 let (code, message) = match failure {
+                    Failure::Gone => (GONE, refusal.words()),
                     Failure::Login => ("AGENT_LOGIN", refusal.words()),
                     Failure::RateLimit => ("AGENT_RATE_LIMIT", refusal.words()),
                     Failure::InUse => ("AGENT_SESSION_IN_USE", refusal.words()),

@@ -176,3 +176,15 @@ async fn modes_and_options_are_set_again_after_a_resume() {
     assert_eq!(set("session/set_mode", "modeId"), ["careful", "careful"]);
     assert_eq!(set("session/set_config_option", "value"), ["small", "small"]);
 }
+
+/// Codex takes a conversation up whose file is gone, and says so at the prompt.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_that_turns_out_to_be_gone_at_the_prompt_is_rehydrated() {
+    let gone = Answer::error(-32603, "Internal error", json!({"details": "thread not found: fake-1-1"}));
+    let script = Script::default()
+        .on("session/prompt", Answer::itself())
+        .on("session/prompt", gone)
+        .on("session/prompt", Answer::itself());
+    let how = [BOUND, "agent/resumed session/resume resumed", OWES, REHYDRATED, PAID];
+    check(script, ResumeBy::Auto, ResumePolicy::default(), NUMBER, &how).await;
+}

@@ -107,6 +107,38 @@ async fn a_prompt_that_the_agent_lost_is_told_again() {
     assert!(world.records(session.id()).await.contains(&"agent/resumed rehydrate rehydrated".to_owned()));
 }
 
+/// Some agents call a call running and only then ask: the question that nobody answered says that it did not run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_still_being_asked_about_was_not_started() {
+    struct Never;
+    #[async_trait::async_trait]
+    impl segue_runtime::permission::Asker for Never {
+        async fn ask(
+            &self,
+            _: &segue_runtime::permission::Question,
+        ) -> Option<segue_runtime::permission::Answer> {
+            std::future::pending().await
+        }
+    }
+    let input = json!({"command": "make"});
+    let mut world = World::new(Script::default().rule(once(
+        "go",
+        [
+            Step::tool_call("c1", "Run", "execute", "in_progress", input.clone()),
+            Step::DieIn { ms: 500, code: 9 },
+            Step::ask("c1", "Run", "execute", input, []),
+        ],
+    )));
+    world.level = segue_runtime::permission::Level::Ask;
+    world.asker = Some(std::sync::Arc::new(Never));
+    let session = world.begin().await;
+    ask(&session, "go").await;
+    session.close().await.unwrap();
+    let log = world.log(session.id()).await;
+    let call = log.turn(1).unwrap().calls().next().unwrap();
+    assert_eq!(call.result().unwrap().code.as_deref(), Some("TOOL_NOT_STARTED"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn finish_takes_the_interrupted_work_up_again() {
     let script =

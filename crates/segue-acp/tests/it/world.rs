@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_acp::drive::{AgentConfig, HostedConfig, HostedDrivers};
-use segue_log::{
-    Block, Conversation, Event, PermissionOutcome, PromptFor, SessionId,
-};
+use segue_log::{Block, Conversation, Event, PermissionOutcome, PromptFor, SessionId};
 use segue_runtime::permission::{Answer, Asker, Level, Question, Rules};
 use segue_runtime::{Machine, NewPrompt, NewSession, Options, Outcome, Session, Sessions};
 use segue_store::{JsonlStore, Store};
