@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::content::Block;
-use crate::conversation::{Call, Conversation, Said, Step, Turn};
+use crate::conversation::Conversation;
 use crate::id::PromptId;
 use crate::message::{AssistantPart, Message, UserPart, note};
 use crate::record::{EndReason, Event, Outcome, Record, Seq, Settlement, code};
 use crate::repair::unknown_text;
+use crate::turn::{Call, Said, Step, Turn};
 
 /// Ends a history that would end with the model's own words.
 const GO_ON: &str = "Nothing was added since. Go on with what was asked.";

@@ -15,10 +15,11 @@ mod repair;
 mod text;
 mod time;
 mod transcript;
+mod turn;
 
 pub use action::{Action, ActionKind, escape_rule, literal_rule};
 pub use content::{Block, Usage, text_of};
-pub use conversation::{Call, Conversation, Prompt, PromptPlace, Said, Settings, Step, Turn};
+pub use conversation::{Conversation, Settings};
 pub use id::{BadId, BlobHash, CallId, PromptId, SessionId};
 pub use message::{AssistantPart, Message, UserPart, is_note, note};
 pub use record::*;
@@ -26,3 +27,4 @@ pub use repair::{Evidence, Finding, RepairOutcome, repair, repair_summary};
 pub use text::{strip_controls, title_of, visible_controls};
 pub use time::Time;
 pub use transcript::{TranscriptOptions, transcript};
+pub use turn::{Call, Prompt, PromptPlace, Said, Step, Turn};

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use crate::content::Block;
-use crate::conversation::{Call, Conversation, Step, Turn};
+use crate::conversation::Conversation;
 use crate::id::CallId;
 use crate::record::*;
+use crate::turn::{Call, Step, Turn};
 
 /// What is known of open calls from outside the log.
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,12 @@
 //! A conversation as text for people.
 
 use crate::content::{Block, text_of};
-use crate::conversation::{Call, Conversation, Step, Turn};
+use crate::conversation::Conversation;
 use crate::id::PromptId;
 use crate::message::is_note;
 use crate::record::{Event, Outcome, PermissionOutcome};
 use crate::text::strip_controls;
+use crate::turn::{Call, Step, Turn};
 
 /// How much a transcript shows.
 #[derive(Debug, Clone, Copy)]
